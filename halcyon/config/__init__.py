@@ -1,0 +1,1 @@
+"""fleet.toml → frozen, validated settings; where Halcyon keeps its state."""

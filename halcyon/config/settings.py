@@ -1,0 +1,178 @@
+"""The settings of one daemon, frozen. `halcyon.config.load` builds them from a fleet file and checks everything that spans keys.
+
+Every field documents its unit. Plain data only: `msgspec.to_builtins` and `msgspec.convert` carry them to the worker unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Runtime = Literal["torch", "sim", "openai"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Mode = Literal["continuous", "batch"]
+Fault = Literal["none", "fail_fast", "oom", "hang", "slow", "crash"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds that keep one daemon from being eaten. Each is a hard maximum."""
+
+    max_body_bytes: int = 8 * 1024 * 1024
+    """Largest request body; over it the answer is 413 before anything is parsed."""
+    max_queue: int = 512
+    """Requests waiting in the daemon per (model, version); over it 503 queue_full."""
+    max_output_tokens: int = 32_768
+    """Largest `max_tokens` a client may ask for; the model's context bounds it further."""
+    max_stop_strings: int = 16
+    """Stop strings per request."""
+    max_choices: int = 16
+    """Largest `n`."""
+    max_connections: int = 4096
+    """Client connections held open at once."""
+    stream_buffer_tokens: int = 8192
+    """Tokens buffered for a client that reads slowly; over it the stream is cut with an error event."""
+    heartbeat_s: float = 10.0
+    """Seconds of silence after which a stream carries a server-sent-events comment."""
+    drain_timeout_s: float = 300.0
+    """How long `down` waits for running requests before it ends them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonSettings:
+    """`[daemon]`."""
+
+    listen: str = "127.0.0.1:8765"
+    """HOST:PORT of the HTTP API; port 0 takes a free one. A non-loopback host needs at least one `[[tenant]]`."""
+    state_dir: str = ""
+    """Where socket, lock, log and history live; empty means the rule of `halcyon.config.paths`."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_max_bytes: int = 16 * 1024 * 1024
+    """A log file is rotated at this size; `log_files` old ones are kept."""
+    log_files: int = 3
+    history_rows: int = 200_000
+    """Rows kept per history table."""
+    history_days: int = 30
+    """Days of history kept."""
+    worker_heartbeat_s: float = 1.0
+    """How often a worker reports that it lives."""
+    worker_timeout_s: float = 10.0
+    """Silence after which a worker is taken out and restarted."""
+    progress_timeout_s: float = 60.0
+    """A worker with running sequences and no engine progress for this long is restarted."""
+    start_timeout_s: float = 900.0
+    """A worker not ready after this long is restarted. Converting weights counts."""
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSettings:
+    """`[[device]]`: a device that models may be placed on. Without any, devices are discovered (CUDA through torch, else the CPU)."""
+
+    name: str
+    """`cpu`, `cuda:0`, … as torch spells it."""
+    memory_bytes: int
+    """What Halcyon may use of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimSettings:
+    """`[model.sim]`: the law of a simulated device. Duration of one iteration or batch = (overhead_ms + per_token_ms × tokens) / speed,
+    times a factor drawn uniformly from [1 − jitter, 1 + jitter]."""
+
+    mode: Mode = "continuous"
+    overhead_ms: float = 18.0
+    per_token_ms: float = 0.022
+    jitter: float = 0.0
+    """Half-width of the relative noise, in [0, 1)."""
+    speed: tuple[float, ...] = (1.0,)
+    """One factor for each replica; the last one serves the rest."""
+    seed: int = 0
+    load_ms: float = 0.0
+    """How long loading pretends to take."""
+    fault: Fault = "none"
+    """`fail_fast`: every sequence fails at once; `oom`: the worker reports out-of-memory; `hang`: no progress, heartbeats go on;
+    `slow`: `fault_factor` times slower; `crash`: the process exits."""
+    fault_after: int = 0
+    """Sequences served before the fault begins."""
+    fault_replicas: tuple[int, ...] = ()
+    """Replica indices that have the fault; empty means all."""
+    fault_factor: float = 10.0
+    output_tokens: int = 64
+    """Mean length of an answer when the client sets no maximum (the answer itself is a function of prompt and version)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAISettings:
+    """`[model.openai]`: a remote OpenAI-compatible server; `source` is its base URL (with `/v1`)."""
+
+    remote_model: str = ""
+    """The model's name there; empty means the same name as here."""
+    api_key_env: str = ""
+    """Environment variable that holds the key; the key itself never stands in a file."""
+    connect_timeout_s: float = 5.0
+    idle_timeout_s: float = 60.0
+    """Longest silence inside a stream before it counts as cut."""
+    probe_interval_s: float = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """`[[model]]`: one version of one model. Several tables with one name are its versions; the first is the default version."""
+
+    name: str
+    version: str = "v1"
+    runtime: Runtime = "torch"
+    source: str = ""
+    """torch: `builtin:tiny-llama?seed=1`, `pypi:NAME==VERSION`, a directory, `hf://org/name`; openai: the base URL; sim: empty."""
+    dtype: Dtype = "auto"
+    """`auto` is bfloat16 on CUDA and on CPUs with AMX/AVX512-BF16, else float32."""
+    device: str = "auto"
+    replicas: int = 1
+    max_batch: int = 32
+    """Sequences in one iteration or batch, at most."""
+    max_context: int = 2048
+    """Prompt plus answer, tokens, at most; the model's own limit bounds it further."""
+    memory_bytes: int | None = None
+    """Budget of each replica, weights and KV cache together; `None` sizes the cache from max_batch and max_context."""
+    prefill_chunk: int = 0
+    """Most prompt tokens one iteration may process; 0 leaves it to the scheduler's default."""
+    prefix_sharing: bool = True
+    """Share KV blocks between prompts with a common prefix, where the model allows it."""
+    threads: int = 0
+    """CPU threads of each replica; 0 divides the cores among the local replicas."""
+    deadline_ms: int | None = None
+    """Default objective for the whole answer."""
+    ttft_ms: int | None = None
+    """Default objective for the first token."""
+    tpot_ms: int | None = None
+    """Default objective for each further token."""
+    priority: int = 0
+    """Higher is more important."""
+    sim: SimSettings = field(default_factory=SimSettings)
+    openai: OpenAISettings = field(default_factory=OpenAISettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantSettings:
+    """`[[tenant]]`: who may call. The key stands in the file only as its SHA-256."""
+
+    name: str
+    key_sha256: str
+    """Lower-case hex of SHA-256 over the key's UTF-8 bytes."""
+    models: tuple[str, ...] = ()
+    """Models it may use; empty means all."""
+    priority: int = 0
+    deadline_ms: int | None = None
+    ttft_ms: int | None = None
+    tpot_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSettings:
+    """A whole fleet file."""
+
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    devices: tuple[DeviceSettings, ...] = ()
+    models: tuple[ModelSettings, ...] = ()
+    tenants: tuple[TenantSettings, ...] = ()

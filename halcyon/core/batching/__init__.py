@@ -1,0 +1,1 @@
+"""When work leaves a queue, and with what: at request level and at iteration level."""

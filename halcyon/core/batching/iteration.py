@@ -1,0 +1,106 @@
+"""The question an engine asks before every iteration, and the shape of the answer.
+
+Rules: pure; the engine (real or simulated) owns sequences and KV blocks and describes them in an `EngineView`; a policy answers with an
+`IterationPlan`. Sequences in decode always run (one token each); the plan says only how many prompt tokens may be processed beside them
+and for whom. The engine admits in the plan's order as long as slots, tokens and KV blocks last; a sequence that does not fit is
+skipped, and smaller ones behind it may go. What must not be here: anything of torch or of a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceView:
+    """One sequence as the scheduler sees it. Instants are absolute monotonic ns; token counts are exact.
+
+    Attributes:
+        remaining_prefill: prompt tokens not processed yet; 0 in decode.
+        generated: output tokens so far. max_output_tokens: its bound (context included).
+        first_token_ns: when the first token came; `None` before.
+    """
+
+    sequence_id: str
+    arrived_ns: int
+    remaining_prefill: int
+    generated: int
+    max_output_tokens: int
+    first_token_ns: int | None = None
+    deadline_ns: int | None = None
+    ttft_deadline_ns: int | None = None
+    tpot_ns: int | None = None
+    bulk: bool = False
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineView:
+    """The engine before an iteration.
+
+    Attributes:
+        decoding / prefilling / waiting: by state; prefilling have processed part of their prompt. Each in order of arrival.
+        max_batch: sequences in one iteration, at most. max_batch_tokens: tokens in one iteration, at most.
+    """
+
+    decoding: Sequence[SequenceView]
+    prefilling: Sequence[SequenceView]
+    waiting: Sequence[SequenceView]
+    max_batch: int
+    max_batch_tokens: int
+    kv_blocks_free: int
+    kv_blocks_total: int
+    kv_block_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationPlan:
+    """What may be prefilled in this iteration.
+
+    Attributes:
+        prefill_budget: prompt tokens, at most, over all sequences.
+        prefill_order: ids of prefilling and waiting sequences in order of service; those left out wait.
+    """
+
+    prefill_budget: int
+    prefill_order: tuple[str, ...]
+
+
+class IterationPolicy(Protocol):
+    """Decides prefill for one replica. One instance a replica; it may learn from `observe`."""
+
+    def plan(self, view: EngineView, *, now: int) -> IterationPlan:
+        """The plan for the iteration that starts at `now`."""
+        ...
+
+    def observe(self, *, duration_ns: int, running: int, prefill_tokens: int) -> None:
+        """What the last iteration took."""
+        ...
+
+
+DEFAULT_PREFILL_BUDGET = 512
+"""Prompt tokens an iteration may process when no chunk is configured."""
+
+
+class FirstComeFirstServed:
+    """Prompts in order of arrival, those already begun first; `prefill_chunk` tokens an iteration.
+
+    Rule: budget = min(chunk, max_batch_tokens − decoding); order = prefilling by arrival, then waiting by arrival, as far as slots last.
+    """
+
+    def __init__(self, *, prefill_chunk: int = DEFAULT_PREFILL_BUDGET) -> None:
+        self._prefill_chunk = prefill_chunk
+
+    def plan(self, view: EngineView, *, now: int) -> IterationPlan:
+        """The next prompts in order of arrival."""
+        del now  # arrival order needs no clock
+        free_slots = max(0, view.max_batch - len(view.decoding) - len(view.prefilling))
+        order = [s.sequence_id for s in view.prefilling] + [s.sequence_id for s in view.waiting[:free_slots]]
+        budget = max(0, min(self._prefill_chunk, view.max_batch_tokens - len(view.decoding)))
+        return IterationPlan(prefill_budget=budget, prefill_order=tuple(order))
+
+    def observe(self, *, duration_ns: int, running: int, prefill_tokens: int) -> None:
+        """Nothing to learn."""
+        del duration_ns, running, prefill_tokens

@@ -1,0 +1,1 @@
+"""What traffic to expect."""

@@ -1,0 +1,1 @@
+"""Which model stands on which device."""

@@ -1,0 +1,1 @@
+"""Which replica takes the work."""

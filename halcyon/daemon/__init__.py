@@ -1,0 +1,1 @@
+"""halcyond: the asyncio shell around the core."""

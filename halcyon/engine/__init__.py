@@ -1,0 +1,1 @@
+"""Running models with torch and transformers; nothing outside this package imports them."""

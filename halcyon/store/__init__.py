@@ -1,0 +1,1 @@
+"""History in SQLite: migrations, one writer, queries."""
