@@ -28,9 +28,7 @@ class Generation(Protocol):
         """The generation itself."""
         ...
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
         """Cancels whatever still runs. Never waits for the replica."""
         ...
 

@@ -88,7 +88,11 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon at a glance. `state`: `starting` until every replica is ready or given up, then `ready` or `degraded`, `draining` at the end."""
+    """The daemon at a glance.
+
+    Fields:
+        state: `starting` until every replica is ready or given up, then `ready` or `degraded`; `draining` at the end.
+    """
 
     pid: int
     version: str
