@@ -69,7 +69,7 @@ soak: install
 	$(BIN)/pytest -q -m soak
 
 clients: install
-	bash scripts/clients.sh
+	$(BIN)/python scripts/clients.py
 
 gpu: install
 	$(BIN)/python bench/gpu_check.py
