@@ -43,6 +43,7 @@ class EngineView:
     Attributes:
         decoding / prefilling / waiting: by state; prefilling have processed part of their prompt. Each in order of arrival.
         max_batch: sequences in one iteration, at most. max_batch_tokens: tokens in one iteration, at most.
+        kv_blocks_free: what a new sequence may take, blocks that are only kept for prefix sharing included.
     """
 
     decoding: Sequence[SequenceView]
@@ -87,20 +88,40 @@ DEFAULT_PREFILL_BUDGET = 512
 class FirstComeFirstServed:
     """Prompts in order of arrival, those already begun first; `prefill_chunk` tokens an iteration.
 
-    Rule: budget = min(chunk, max_batch_tokens − decoding); order = prefilling by arrival, then waiting by arrival, as far as slots last.
+    Rule: budget = min(chunk, max_batch_tokens − decoding); order = prefilling, then waiting as far as slots and KV blocks last, both by
+    arrival. The first that waits is always named, for only the engine knows what prefix sharing spares it; the next ones are named only
+    while the prompts before them fit, so that small ones do not take the blocks a large one waits for.
     """
 
     def __init__(self, *, prefill_chunk: int = DEFAULT_PREFILL_BUDGET) -> None:
+        if prefill_chunk < 1:
+            raise ValueError(f"prefill_chunk is {prefill_chunk}; it must be at least 1")
         self._prefill_chunk = prefill_chunk
 
     def plan(self, view: EngineView, *, now: int) -> IterationPlan:
         """The next prompts in order of arrival."""
         del now  # arrival order needs no clock
-        free_slots = max(0, view.max_batch - len(view.decoding) - len(view.prefilling))
-        order = [s.sequence_id for s in view.prefilling] + [s.sequence_id for s in view.waiting[:free_slots]]
         budget = max(0, min(self._prefill_chunk, view.max_batch_tokens - len(view.decoding)))
-        return IterationPlan(prefill_budget=budget, prefill_order=tuple(order))
+        order = [*view.prefilling, *self._admissible(view)]
+        return IterationPlan(prefill_budget=budget, prefill_order=tuple(sequence.sequence_id for sequence in order))
 
     def observe(self, *, duration_ns: int, running: int, prefill_tokens: int) -> None:
         """Nothing to learn."""
         del duration_ns, running, prefill_tokens
+
+    def _admissible(self, view: EngineView) -> list[SequenceView]:
+        """Waiting sequences up to and including the first whose prompt may not fit behind those before it."""
+        free_slots = max(0, view.max_batch - len(view.decoding) - len(view.prefilling))
+        free_blocks = view.kv_blocks_free - sum(_prompt_blocks(sequence, view) for sequence in view.prefilling)
+        admissible: list[SequenceView] = []
+        for sequence in view.waiting[:free_slots]:
+            if admissible and free_blocks < 0:
+                break
+            admissible.append(sequence)
+            free_blocks -= _prompt_blocks(sequence, view)
+        return admissible
+
+
+def _prompt_blocks(sequence: SequenceView, view: EngineView) -> int:
+    """KV blocks the rest of the prompt takes, at most."""
+    return -(-sequence.remaining_prefill // view.kv_block_tokens) if view.kv_block_tokens else 0
