@@ -1,0 +1,74 @@
+"""Replicas and models as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halcyon.cli.screen import Cell, Screen
+from halcyon.wire.control import ModelStatus, ReplicaStatus
+
+REPLICA_COLUMNS = ("replica", "model", "state", "why", "outstanding", "kv cache", "restarts", "next try", "device")
+MODEL_COLUMNS = ("model", "version", "default", "runtime", "ready", "queued", "context", "source")
+STATE_STYLES = {"ready": "green", "failed": "bold red", "waiting": "yellow", "draining": "cyan", "removed": "dim"}
+"""Style of a replica's state; whatever is on its way to ready has none."""
+_BAR_CELLS = 10
+
+
+def replica_table(screen: Screen, replicas: Iterable[ReplicaStatus]) -> None:
+    """Draws one line for each replica."""
+    screen.table(REPLICA_COLUMNS, [_replica_row(replica) for replica in replicas])
+
+
+def model_table(screen: Screen, models: Iterable[ModelStatus]) -> None:
+    """Draws one line for each version of each model."""
+    screen.table(MODEL_COLUMNS, [_model_row(model) for model in models])
+
+
+def why(replica: ReplicaStatus) -> str:
+    """What it is doing, or why it is not ready, in one phrase."""
+    if replica.state in {"failed", "waiting"}:
+        return replica.last_error or replica.detail
+    if replica.progress is not None and replica.state != "ready":
+        return f"{replica.detail} {replica.progress:.0%}".strip()
+    return replica.detail
+
+
+def _replica_row(replica: ReplicaStatus) -> list[Cell]:
+    next_try = "" if replica.next_restart_s is None else f"in {max(0.0, replica.next_restart_s):.0f} s"
+    return [
+        Cell(replica.replica_id),
+        Cell(f"{replica.model}@{replica.version}"),
+        Cell(replica.state, STATE_STYLES.get(replica.state, "")),
+        Cell(one_line(why(replica))),
+        Cell(str(replica.outstanding)),
+        _kv_cell(replica),
+        Cell(str(replica.restarts), "yellow" if replica.restarts else ""),
+        Cell(next_try),
+        Cell(replica.url or " ".join(filter(None, (replica.device, replica.dtype)))),
+    ]
+
+
+def _kv_cell(replica: ReplicaStatus) -> Cell:
+    if not replica.kv_blocks_total:
+        return Cell("")
+    numbers = f"{replica.kv_blocks_used}/{replica.kv_blocks_total}"
+    filled = round(_BAR_CELLS * replica.kv_blocks_used / replica.kv_blocks_total)
+    return Cell(numbers, terminal=f"{'█' * filled}{'░' * (_BAR_CELLS - filled)} {numbers}")
+
+
+def _model_row(model: ModelStatus) -> list[Cell]:
+    return [
+        Cell(model.name),
+        Cell(model.version),
+        Cell("yes" if model.default else ""),
+        Cell(model.runtime),
+        Cell(f"{model.ready}/{model.replicas}", "green" if model.ready == model.replicas else "yellow"),
+        Cell(str(model.queued)),
+        Cell(str(model.max_context) if model.max_context else ""),
+        Cell(model.source),
+    ]
+
+
+def one_line(text: str) -> str:
+    """The text with line breaks and runs of spaces made single spaces, so that a row stays a row."""
+    return " ".join(text.split())

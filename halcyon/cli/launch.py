@@ -1,0 +1,93 @@
+"""Starting the daemon: in the background with its own session, or in this process's place.
+
+What the daemon writes before its log is open (a failing import, say) goes to `startup.log` in the state directory, made anew each time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+
+from halcyon.config.paths import log_path, make_private_dir
+
+_TAIL_LINES = 15
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LogMark:
+    """Where the log ended when a start began, so that only this start's lines are shown."""
+
+    state_directory: Path
+    offset_bytes: int
+
+    def last_lines(self) -> list[str]:
+        """The last lines written since, the log's first; falls back to what was printed before the log was open."""
+        log = log_path(self.state_directory)
+        return _tail(log, self.offset_bytes) or _tail(startup_path(self.state_directory), 0)
+
+
+def startup_path(state_directory: Path) -> Path:
+    """What the last daemon printed outside its log."""
+    return state_directory / "startup.log"
+
+
+def mark_log(state_directory: Path) -> LogMark:
+    """Remembers the log's present end."""
+    log = log_path(state_directory)
+    return LogMark(state_directory, log.stat().st_size if log.exists() else 0)
+
+
+def start_detached(fleet: Path, state_directory: Path) -> int:
+    """Starts the daemon in a session of its own and returns its pid. It outlives this process and its terminal.
+
+    Raises:
+        ConfigError: the state directory cannot be private to this user.
+    """
+    make_private_dir(state_directory)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+    descriptor = os.open(startup_path(state_directory), flags, 0o600)
+    with open(descriptor, "ab") as output:
+        process = subprocess.Popen(
+            _command(fleet, state_directory), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    return process.pid
+
+
+def become_daemon(fleet: Path, state_directory: Path) -> NoReturn:
+    """Replaces this process by the daemon; its supervisor keeps the pid it started."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [*_command(fleet, state_directory), "--foreground"])
+
+
+def wait_for_end(pid: int, timeout_s: float) -> bool:
+    """Whether the process ended within `timeout_s`. A pid that nobody has counts as ended."""
+    try:
+        psutil.Process(pid).wait(timeout=timeout_s)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+def _command(fleet: Path, state_directory: Path) -> list[str]:
+    return [sys.executable, "-m", "halcyon.daemon", "--fleet", str(fleet), "--state-dir", str(state_directory)]
+
+
+def _tail(path: Path, offset_bytes: int) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            start = offset_bytes if offset_bytes <= end else 0  # the log was rotated meanwhile
+            file.seek(max(start, end - _TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,147 @@
+"""The command's entry: the tree of commands, and how their failures become a message and an exit status.
+
+One of the three places that may catch everything. Commands raise; only this file prints errors and chooses exit codes.
+
+    HalcyonError        its message on stderr (a list of problems: one a line), its class's exit code
+    a misused option    the parser's message and where the help is, exit 2
+    Ctrl-C              exit 130
+    anything else       a fault of ours: its kind and where to look, exit 1
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import msgspec
+import typer
+
+from halcyon.cli.commands import (
+    doctor,
+    down,
+    infer,
+    model_list,
+    model_prepare,
+    replica_drain,
+    replica_list,
+    replica_register,
+    replica_remove,
+    status,
+    up,
+    version,
+)
+from halcyon.errors import ConfigError, ExitCode, HalcyonError, RequestError
+
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it: 128 + SIGINT."""
+_UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+"""The parser's own complaint; typer gives only its subclass a public name."""
+
+
+class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The `error` object on stderr under --json. `code` is a wire code for what a request may meet, else the error's name."""
+
+    code: str
+    message: str
+    exit_code: int
+    problems: list[str] | None = None
+    param: str | None = None
+    retry_after_ms: int | None = None
+    details: dict[str, int | float | str] | None = None
+
+
+def build_app() -> typer.Typer:
+    """The whole command tree. Its helps have boxes and colour on a terminal only."""
+    markup: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
+    app = typer.Typer(
+        name="halcyon",
+        help="Run and question a Halcyon daemon: an inference control plane for a handful of GPUs.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=markup,
+    )
+    app.command("up")(up.up)
+    app.command("down")(down.down)
+    app.command("status")(status.status)
+    app.command("infer")(infer.infer)
+    replica = typer.Typer(help="The replicas that serve, one by one.", no_args_is_help=True, rich_markup_mode=markup)
+    replica.command("list")(replica_list.replica_list)
+    replica.command("register")(replica_register.replica_register)
+    replica.command("drain")(replica_drain.replica_drain)
+    replica.command("remove")(replica_remove.replica_remove)
+    app.add_typer(replica, name="replica")
+    model = typer.Typer(help="The models of the fleet.", no_args_is_help=True, rich_markup_mode=markup)
+    model.command("list")(model_list.model_list)
+    model.command("prepare")(model_prepare.model_prepare)
+    app.add_typer(model, name="model")
+    app.command("doctor")(doctor.doctor)
+    app.command("version")(version.version)
+    return app
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit status; errors are printed, never raised."""
+    as_json = "--json" in arguments
+    try:
+        result = build_app()(args=list(arguments), prog_name="halcyon", standalone_mode=False)
+        return result if isinstance(result, int) else ExitCode.OK
+    except HalcyonError as error:
+        return _report(_report_of(error), as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except _UsageError as error:
+        return _usage(error, as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - the CLI's own boundary: a fault of ours must not look like one of the user's
+        if os.environ.get("HALCYON_TRACEBACK"):
+            traceback.print_exc()
+        message = f"halcyon met a fault of its own ({type(error).__name__}: {error}). HALCYON_TRACEBACK=1 shows where; please report it."
+        return _report(ErrorReport(code="internal_error", message=message, exit_code=ExitCode.FAILURE), as_json=as_json)
+
+
+def _report_of(error: HalcyonError) -> ErrorReport:
+    if isinstance(error, RequestError):
+        return ErrorReport(
+            code=error.code,
+            message=error.message,
+            exit_code=error.exit_code,
+            param=error.param,
+            retry_after_ms=error.retry_after_ms,
+            details=error.details or None,
+        )
+    problems = error.problems if isinstance(error, ConfigError) else None
+    return ErrorReport(code=_snake(type(error).__name__), message=error.message, exit_code=error.exit_code, problems=problems)
+
+
+def _usage(error: Exception, *, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        print(context.get_help(), file=sys.stderr)
+        return ExitCode.USAGE
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    where = context.command_path if context is not None else "halcyon"
+    return _report(ErrorReport(code="usage", message=f"{message} See `{where} --help`.", exit_code=ExitCode.USAGE), as_json=as_json)
+
+
+def _report(report: ErrorReport, *, as_json: bool) -> int:
+    if as_json:
+        text = msgspec.json.encode({"error": report}).decode()
+    else:
+        lines = report.problems or [report.message]
+        text = "\n".join(f"halcyon: {line}" if index == 0 or report.problems else line for index, line in enumerate(lines))
+        if report.retry_after_ms is not None:
+            text += f"\nTrying again can help in {report.retry_after_ms / 1000:.1f} s."
+    print(text, file=sys.stderr, flush=True)
+    return report.exit_code
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

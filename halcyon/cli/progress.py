@@ -1,0 +1,100 @@
+"""How a fleet's way to ready is shown: bars on a terminal, one line per change in a pipe, nothing under --json."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from halcyon.cli.fleet_table import STATE_STYLES, one_line, why
+from halcyon.cli.screen import Screen
+from halcyon.wire.control import ReplicaStatus, Status
+
+
+class FleetView(Protocol):
+    """Shows one status after another. Use as a context manager."""
+
+    def __enter__(self) -> FleetView:
+        """Begins showing."""
+        ...
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        """Leaves the last picture standing."""
+        ...
+
+    def show(self, status: Status) -> None:
+        """Shows the fleet as it is now."""
+        ...
+
+
+def fleet_view(screen: Screen) -> FleetView:
+    """The view that suits the screen."""
+    if screen.is_terminal:
+        return BarsView(Console(highlight=False))
+    return LinesView(screen)
+
+
+class LinesView:
+    """One line whenever a replica's state changes. Silent under --json, as the screen is."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._seen: dict[str, str] = {}
+
+    def __enter__(self) -> LinesView:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        """Nothing to put away."""
+
+    def show(self, status: Status) -> None:
+        """Prints what changed since the last status."""
+        for replica in status.replicas:
+            if self._seen.get(replica.replica_id) != replica.state:
+                self._seen[replica.replica_id] = replica.state
+                reason = one_line(why(replica))
+                self._screen.say(f"{replica.replica_id}: {replica.state}{f' ({reason})' if reason else ''}")
+
+
+class BarsView:
+    """One bar for each replica; it pulses where the stage has no measure."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.fields[replica]}"),
+            TextColumn("[{task.fields[style]}]{task.fields[state]:<10}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[why]}", markup=False, style="dim"),
+            console=console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> BarsView:
+        self._progress.start()
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def show(self, status: Status) -> None:
+        """Moves every replica's bar."""
+        for replica in status.replicas:
+            self._move(replica)
+
+    def _move(self, replica: ReplicaStatus) -> None:
+        fields: dict[str, Any] = {
+            "replica": replica.replica_id,
+            "state": replica.state,
+            "style": STATE_STYLES.get(replica.state, "blue"),
+            "why": one_line(why(replica)),
+        }
+        task = self._tasks.get(replica.replica_id)
+        if task is None:
+            task = self._tasks[replica.replica_id] = self._progress.add_task("", total=None, **fields)
+        done = 1.0 if replica.state == "ready" else replica.progress
+        self._progress.update(task, total=None if done is None else 1.0, completed=done or 0.0, **fields)
+        if replica.state in {"ready", "failed"}:
+            self._progress.stop_task(task)

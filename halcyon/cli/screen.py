@@ -1,0 +1,88 @@
+"""Where a command writes, and in what dress.
+
+    a terminal   tables, colour, live progress
+    a pipe       plain aligned columns on stdout; no colour, no progress, nothing that a script would have to strip
+    --json       one JSON document on stdout and nothing else
+
+Errors and remarks go to stderr in every case.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table. `style` is rich's and is dropped in a pipe; `terminal` replaces the text where there is a terminal."""
+
+    text: str
+    style: str = ""
+    terminal: str = ""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The streams of one command."""
+
+    as_json: bool = False
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person watches stdout."""
+        return not self.as_json and sys.stdout.isatty()
+
+    def document(self, value: object) -> None:
+        """Writes the command's JSON document."""
+        print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+    def say(self, line: str = "", *, style: str = "") -> None:
+        """One line for people and pipes; nothing under --json."""
+        if self.is_terminal:
+            self.draw(Text(line, style=style))
+        elif not self.as_json:
+            print(line, flush=True)
+
+    def hint(self, line: str = "") -> None:
+        """One line for people only: how to go on."""
+        if self.is_terminal:
+            Console(highlight=False).print(Text(line), soft_wrap=True)
+
+    def remark(self, line: str) -> None:
+        """One line on stderr; nothing under --json."""
+        if not self.as_json:
+            print(line, file=sys.stderr, flush=True)
+
+    def draw(self, renderable: RenderableType) -> None:
+        """Something of rich's, on a terminal."""
+        Console(highlight=False).print(renderable)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """A table: rich on a terminal, aligned columns with upper-case headings in a pipe."""
+        if self.is_terminal:
+            self.draw(_rich_table(columns, rows))
+        elif not self.as_json:
+            print("\n".join(plain_lines(columns, rows)), flush=True)
+
+
+def plain_lines(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Columns aligned by spaces, two between; an empty cell is a dash, so that every line has the same number of words' columns."""
+    lines = [[column.upper().replace(" ", "_") for column in columns], *([cell.text or "-" for cell in row] for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell.terminal or cell.text, style=cell.style) for cell in row))
+    return table
