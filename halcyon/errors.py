@@ -13,6 +13,7 @@
         ├── Forbidden          403 forbidden              the key may not do this
         ├── ModelNotFound      404 model_not_found        names the models that exist
         ├── PayloadTooLarge    413 payload_too_large      refused before it is parsed
+        ├── ClientTooSlow      408 client_too_slow        a stream that is not read; seen as its last event
         ├── QuotaExceeded      429 quota_exceeded         the tenant's own budget
         ├── Overloaded         503 overloaded             the adaptive limit
         ├── QueueFull          503 queue_full             a bounded queue is at its bound
@@ -176,6 +177,14 @@ class PayloadTooLarge(RequestError):
     http_status = 413
     type = "invalid_request_error"
     exit_code = ExitCode.USAGE
+
+
+class ClientTooSlow(RequestError):
+    """The client does not read its stream; what would have to be held for it is over the limit."""
+
+    code = "client_too_slow"
+    http_status = 408
+    type = "invalid_request_error"
 
 
 class QuotaExceeded(RequestError):

@@ -1,0 +1,162 @@
+"""Strict JSON bodies: every field is known, refused by name, or neutral; nothing is ignored in silence.
+
+The usual body decodes in one typed pass. Only when that pass objects is the body looked at field by field: alternative spellings are
+translated, fields that stand at a value which changes nothing are dropped, the others are refused with their path, and an unknown field
+is answered with the nearest known one. Error texts name fields and small scalars; they never repeat strings of the body.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+from halcyon.errors import InvalidRequest
+
+_T = TypeVar("_T")
+_LONGEST_NEUTRAL_BYTES = 64
+_LONGEST_SHOWN = 48
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+_COMPLAINT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_SCALAR = re.compile(rb"-?[0-9][0-9.eE+-]{0,31}|true|false|null")
+
+
+class Fields:
+    """What one JSON object may hold.
+
+    Args:
+        struct: its supported fields.
+        neutral: fields that are understood but not supported → the values at which they change nothing (null always does).
+        spellings: other names → the field they mean. nested: supported fields that are objects, or arrays of objects, themselves.
+    """
+
+    def __init__(
+        self,
+        struct: type[msgspec.Struct],
+        *,
+        neutral: Mapping[str, tuple[object, ...]] | None = None,
+        spellings: Mapping[str, str] | None = None,
+        nested: Mapping[str, Fields] | None = None,
+    ) -> None:
+        self._known = frozenset(struct.__struct_fields__)
+        self._neutral = neutral or {}
+        self._spellings = spellings or {}
+        self._nested = nested or {}
+
+    def clean(self, raw: bytes | msgspec.Raw, *, path: str = "") -> msgspec.Raw:
+        """The object with supported fields only, under their own names.
+
+        Raises:
+            InvalidRequest: a field is unknown, unsupported, or given under two names.
+        """
+        kept: dict[str, msgspec.Raw] = {}
+        for key, value in _fields_decoder.decode(raw).items():
+            name = self._spellings.get(key, key)
+            if name not in self._known:
+                self._drop(key, value, path)
+                continue
+            if name in kept:
+                raise InvalidRequest(f"`{path}{name}` is given in two spellings; send one of them", param=path + name)
+            kept[name] = self._nested[name].clean_value(value, path=path + name) if name in self._nested else value
+        return msgspec.Raw(_encoder.encode(kept))
+
+    def clean_value(self, raw: msgspec.Raw, *, path: str) -> msgspec.Raw:
+        """Cleans an object, or every object of an array; leaves anything else for the typed pass to judge."""
+        first = bytes(memoryview(raw)[:1])
+        if first == b"{":
+            return self.clean(raw, path=f"{path}.")
+        if first != b"[":
+            return raw
+        items = _items_decoder.decode(raw)
+        return msgspec.Raw(_encoder.encode([self.clean_value(item, path=f"{path}[{i}]") for i, item in enumerate(items)]))
+
+    def _drop(self, key: str, value: msgspec.Raw, path: str) -> None:
+        """Passes over a neutral value and refuses everything else."""
+        shown = f"{path}{key[:_LONGEST_SHOWN]}"
+        if key not in self._neutral:
+            raise InvalidRequest(f"`{shown}` is not a known field{self._suggestion(key)}", param=shown)
+        if not _is_neutral(value, self._neutral[key]):
+            raise InvalidRequest(f"`{shown}` is not supported; leave it out{_or_send(self._neutral[key])}", param=shown)
+
+    def _suggestion(self, key: str) -> str:
+        candidates = [*self._known, *self._spellings, *self._neutral]
+        nearest = difflib.get_close_matches(key[:_LONGEST_SHOWN], sorted(candidates), n=1)
+        return f"; did you mean `{nearest[0]}`?" if nearest else "; leave it out"
+
+
+class Body(Generic[_T]):
+    """Decodes a whole request body into one struct type, strictly."""
+
+    def __init__(self, struct: type[_T], fields: Fields) -> None:
+        self._decoder: msgspec.json.Decoder[_T] = msgspec.json.Decoder(struct)
+        self._fields = fields
+
+    def decode(self, data: bytes) -> _T:
+        """The body as its struct.
+
+        Raises:
+            InvalidRequest: the body is not JSON, or a field is unknown, unsupported, of the wrong type or out of range.
+        """
+        try:
+            return self._decoder.decode(data)
+        except msgspec.ValidationError:
+            pass  # told field by field below
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        return self._decode_cleaned(data)
+
+    def _decode_cleaned(self, data: bytes) -> _T:
+        try:
+            return self._decoder.decode(self._fields.clean(data))
+        except msgspec.ValidationError as error:
+            raise _named(str(error), data) from None
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deeply; send plain objects and lists") from None
+
+
+def _is_neutral(raw: msgspec.Raw, allowed: tuple[object, ...]) -> bool:
+    text = bytes(memoryview(raw))
+    if len(text) > _LONGEST_NEUTRAL_BYTES:
+        return False
+    value = msgspec.json.decode(text)
+    return value is None or any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in allowed)
+
+
+def _or_send(allowed: tuple[object, ...]) -> str:
+    return f" or send {msgspec.json.encode(allowed[0]).decode()}" if allowed else ""
+
+
+def _named(complaint: str, data: bytes) -> InvalidRequest:
+    """Turns the decoder's complaint into ours: the field first, the value where it is a small scalar."""
+    match = _COMPLAINT.match(complaint)
+    what, path = (match["what"], match["path"]) if match else (complaint, None)
+    if not path:
+        return InvalidRequest(f"the body has the wrong shape: {_lower_first(what)}", param=_missing_field(what))
+    return InvalidRequest(f"`{path}`{_shown_value(path, data)}: {_lower_first(what)}", param=path)
+
+
+def _missing_field(what: str) -> str | None:
+    match = re.fullmatch(r"Object missing required field `(\w+)`", what)
+    return match[1] if match else None
+
+
+def _shown_value(path: str, data: bytes) -> str:
+    """` is 3.5` when the field is a top-level number, boolean or null; strings are never repeated."""
+    try:
+        raw = _fields_decoder.decode(data).get(path)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    if raw is None or not _SCALAR.fullmatch(text := bytes(memoryview(raw))):
+        return ""
+    return f" is {text.decode()}"
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
