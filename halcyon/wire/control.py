@@ -79,12 +79,17 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the history. `degraded` says why rows are being lost (a full disk, a locked or corrupt file); serving goes on."""
+    """State of the history. `degraded` says why rows are being lost (a full disk, a locked or corrupt file); serving goes on.
+
+    Fields:
+        set_aside: where this daemon moved the last corrupt file; '' when it met none.
+    """
 
     path: str
     rows_written: int = 0
     rows_dropped: int = 0
     degraded: str = ""
+    set_aside: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

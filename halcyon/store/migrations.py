@@ -1,0 +1,102 @@
+"""The schema of the history, as the steps that led to it.
+
+Rules: steps are appended, never changed, never reordered, and name their columns themselves instead of reading them off the row classes,
+which move on. A file of every released schema is kept under tests/data and must migrate for ever.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
+
+MIGRATION_SET = "halcyon_history"
+
+
+def m001_initial(db: Database) -> None:
+    """Requests, decisions, replicas' lives, and registrations."""
+    db["requests"].create(
+        {
+            "id": int,
+            "request_id": str,
+            "at": float,
+            "tenant": str,
+            "model": str,
+            "version": str,
+            "replica_id": str,
+            "endpoint": str,
+            "stream": int,
+            "prompt_tokens": int,
+            "output_tokens": int,
+            "cached_tokens": int,
+            "queue_ms": float,
+            "ttft_ms": float,
+            "tpot_ms": float,
+            "total_ms": float,
+            "outcome": str,
+            "finish_reason": str,
+            "attempts": int,
+            "batch_size": int,
+            "deadline_ms": int,
+            "on_time": int,
+        },
+        pk="id",
+    )
+    db["requests"].create_index(["request_id"])
+    db["decisions"].create(
+        {
+            "id": int,
+            "at": float,
+            "kind": str,
+            "request_id": str,
+            "model": str,
+            "version": str,
+            "replica_id": str,
+            "reason": str,
+            "facts": str,
+        },
+        pk="id",
+    )
+    db["decisions"].create_index(["request_id"])
+    db["replicas"].create(
+        {
+            "id": int,
+            "at": float,
+            "replica_id": str,
+            "model": str,
+            "version": str,
+            "runtime": str,
+            "event": str,
+            "detail": str,
+            "pid": int,
+            "url": str,
+            "facts": str,
+        },
+        pk="id",
+    )
+    db["replicas"].create_index(["replica_id"])
+    db["registrations"].create(
+        {
+            "replica_id": str,
+            "at": float,
+            "model": str,
+            "version": str,
+            "url": str,
+            "remote_model": str,
+            "api_key_env": str,
+            "max_batch": int,
+            "max_context": int,
+        },
+        pk="replica_id",
+    )
+
+
+STEPS = (m001_initial,)
+"""In order; append only."""
+
+
+def migrate(db: Database) -> None:
+    """Brings `db` to the newest schema; each step in a transaction of its own, none twice."""
+    migrations = Migrations(MIGRATION_SET)
+    for step in STEPS:
+        migrations()(step)
+    migrations.apply(db)
