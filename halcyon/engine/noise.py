@@ -1,0 +1,44 @@
+"""Gumbel noise as a pure function of (seed, absolute position, token id).
+
+Adding it to the scaled logits and taking the argmax draws from the softmax (the Gumbel-max identity), and because the noise of a token
+depends on nothing else, a sequence draws the same tokens alone, in any batch and after any preemption. The bits come from two rounds of
+a 32-bit multiply-xorshift mixer (constants of the "lowbias32" family), keyed by 64 bits of splitmix64 over seed and position.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_MASK_32 = 0xFFFF_FFFF
+_MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
+
+LARGEST_NOISE = 22.9
+"""No noise exceeds −ln(−ln(1 − 2⁻³³)) < 22.9: a token further than that below a rival cannot win."""
+
+
+def noise_key(seed: int, position: int) -> tuple[int, int]:
+    """Two 32-bit keys for one draw. Any Python int is a seed; it counts modulo 2⁶⁴."""
+    mixed = _splitmix(_splitmix(seed & _MASK_64) ^ (position & _MASK_64))
+    return mixed & _MASK_32, mixed >> 32
+
+
+def gumbel(token_ids: torch.Tensor, low: torch.Tensor | int, high: torch.Tensor | int) -> torch.Tensor:
+    """Noise for `token_ids` (int64, any shape) under keys that broadcast against it; float64 of the broadcast shape."""
+    bits = _mix(_mix((token_ids ^ low) & _MASK_32) ^ high)
+    uniform = (bits.to(torch.float64) + 0.5) * 2.0**-32
+    return -torch.log(-torch.log(uniform))
+
+
+def _splitmix(value: int) -> int:
+    value = (value + 0x9E37_79B9_7F4A_7C15) & _MASK_64
+    value = ((value ^ (value >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK_64
+    value = ((value ^ (value >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK_64
+    return value ^ (value >> 31)
+
+
+def _mix(bits: torch.Tensor) -> torch.Tensor:
+    bits = bits ^ (bits >> 16)
+    bits = (bits * 0x7FEB_352D) & _MASK_32
+    bits = bits ^ (bits >> 15)
+    bits = (bits * 0x846C_A68B) & _MASK_32
+    return bits ^ (bits >> 16)
