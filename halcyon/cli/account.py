@@ -1,8 +1,7 @@
-"""The answer of `/v1/infer` as the CLI reads it, and how the scheduler's account of it is shown."""
+"""How the scheduler's account of a request is shown to people."""
 
 from __future__ import annotations
 
-import msgspec
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
@@ -60,11 +59,3 @@ def _cached(account: Account) -> str:
 
 def _joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `infer --json` prints. `account` is `None` only where the daemon sent none."""
-
-    output: str
-    finish_reason: str | None
-    account: Account | None

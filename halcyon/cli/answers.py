@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from halcyon.cli.account import Answer
 from halcyon.cli.client import error_of_reply
 from halcyon.cli.events import ServerEvent
 from halcyon.errors import HalcyonError, UpstreamFailure
+from halcyon.wire.api_infer import InferAnswer, InferEnd, InferPart
 from halcyon.wire.inference import Account
 
 _DONE = "[DONE]"
+_T = TypeVar("_T")
 
 
-class InferReply(Account, frozen=True, kw_only=True):
-    """The whole answer: the account's fields beside the output."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `infer --json` prints. finish_reason: `stop`, `length` or `cancelled`."""
 
-    output: str = ""
-    finish_reason: str | None = None
+    output: str
+    finish_reason: str
+    account: Account
 
 
-class InferEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a stream. The last one carries the account's fields; `usage` tells it from the rest."""
+class _Kind(msgspec.Struct, frozen=True):
+    """The keys that tell events apart."""
 
-    output: str = ""
-    finish_reason: str | None = None
-    usage: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    replica_id: str | None = None
+    error: dict[str, object] | None = None
 
 
 def read_answer(body: bytes) -> Answer:
@@ -35,11 +37,8 @@ def read_answer(body: bytes) -> Answer:
     Raises:
         HalcyonError: it is not an answer of ours.
     """
-    try:
-        reply = msgspec.json.decode(body, type=InferReply)
-    except msgspec.DecodeError as error:
-        raise _unreadable(error) from None
-    return Answer(output=reply.output, finish_reason=reply.finish_reason, account=_account(body))
+    found = _decode(body, InferAnswer)
+    return Answer(output=_single(found.output), finish_reason=_single(found.finish_reason), account=_account_of(found))
 
 
 class AnswerReader:
@@ -47,9 +46,8 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self.output = ""
-        self._finish_reason: str | None = None
-        self._account: Account | None = None
-        self._ended = False
+        self._end: InferEnd | None = None
+        self._done = False
 
     def take(self, event: ServerEvent) -> str:
         """Adds one event and returns the text it brought.
@@ -59,20 +57,17 @@ class AnswerReader:
             HalcyonError: it is not an event of ours.
         """
         if event.data == _DONE:
-            self._ended = True
+            self._done = True
             return ""
-        try:
-            found = msgspec.json.decode(event.data, type=InferEvent)
-        except msgspec.DecodeError as error:
-            raise _unreadable(error) from None
-        if found.error is not None:
+        kind = _decode(event.data, _Kind)
+        if kind.error is not None:
             raise error_of_reply(event.data, what="The stream broke off")
-        self._finish_reason = found.finish_reason or self._finish_reason
-        if found.usage is not None:
-            self._account = _account(event.data)
+        if kind.replica_id is not None:
+            self._end = _decode(event.data, InferEnd)
             return ""
-        self.output += found.output
-        return found.output
+        text = _decode(event.data, InferPart).text
+        self.output += text
+        return text
 
     def answer(self) -> Answer:
         """The whole answer.
@@ -80,18 +75,24 @@ class AnswerReader:
         Raises:
             UpstreamFailure: the stream was cut before its end.
         """
-        if not self._ended:
-            raise UpstreamFailure("The daemon cut the stream before the answer's end; what stands above is incomplete. Ask again.")
-        return Answer(output=self.output, finish_reason=self._finish_reason, account=self._account)
+        if self._end is None or not self._done:
+            raise UpstreamFailure("The daemon cut the stream before the answer's end: what was printed is incomplete. Ask again.")
+        return Answer(output=self.output, finish_reason=_single(self._end.finish_reason), account=_account_of(self._end))
 
 
-def _account(body: bytes | str) -> Account | None:
+def _single(value: str | list[str]) -> str:
+    """This command asks for one answer, so a list has one element."""
+    return value if isinstance(value, str) else "".join(value)
+
+
+def _account_of(reply: Account) -> Account:
+    """The account alone, without what stands beside it in a reply."""
+    return msgspec.convert(reply, Account, from_attributes=True)
+
+
+def _decode(data: bytes | str, expected: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(body, type=Account)
-    except msgspec.ValidationError:
-        return None  # an older daemon's; the answer itself is what was asked for
-
-
-def _unreadable(error: Exception) -> HalcyonError:
-    message = f"The daemon's answer cannot be read by this halcyon ({error})."
-    return HalcyonError(f"{message} Compare `halcyon version` with the daemon's, and restart the older one.")
+        return msgspec.json.decode(data, type=expected)
+    except msgspec.DecodeError as error:
+        message = f"The daemon's answer cannot be read by this halcyon ({error})."
+        raise HalcyonError(f"{message} Compare `halcyon version` with the daemon's, and restart the older one.") from None

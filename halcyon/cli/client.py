@@ -6,7 +6,7 @@ Nobody on the socket is `DaemonNotRunning`; silence is `TimedOut`.
 
 from __future__ import annotations
 
-import errno
+import socket
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +22,13 @@ from halcyon.config.paths import socket_path, state_dir
 from halcyon.errors import DaemonNotRunning, HalcyonError, TimedOut, request_errors_by_code
 from halcyon.wire.control import DownRequest, ErrorReply, ModelList, RegisterRequest, ReplicaList, ReplicaStatus, Status
 
+PATIENCE_S = 10.0
+"""How long a control call may take."""
 _CONTROL = "/v1/control"
 _T = TypeVar("_T")
 
 
-def connect(state_directory: str = "", *, timeout_s: float = 10.0) -> ControlClient:
+def connect(state_directory: str = "", *, timeout_s: float | None = None) -> ControlClient:
     """A client of the daemon that owns this state directory ("" for the usual one). Nothing is sent yet."""
     return ControlClient(socket_path(state_dir(state_directory)), timeout_s=timeout_s)
 
@@ -36,16 +38,16 @@ class ControlClient:
 
     Raises (every call):
         DaemonNotRunning: nobody listens on the socket.
-        TimedOut: no answer within `timeout_s`.
+        TimedOut: no answer within `timeout_s` (`PATIENCE_S` where none is given).
         RequestError: the daemon refused; the class is that of the wire code.
         HalcyonError: the socket is somebody else's, or the answer is not one of ours.
     """
 
-    def __init__(self, socket: Path, *, timeout_s: float = 10.0) -> None:
-        self.socket = socket
-        self._timeout_s = timeout_s
-        transport = httpx.HTTPTransport(uds=str(socket))
-        self._http = httpx.Client(transport=transport, base_url="http://halcyon", timeout=timeout_s, trust_env=False)
+    def __init__(self, path: Path, *, timeout_s: float | None = None) -> None:
+        self.socket = path
+        self._timeout_s = timeout_s or PATIENCE_S
+        transport = httpx.HTTPTransport(uds=str(path))
+        self._http = httpx.Client(transport=transport, base_url="http://halcyon", timeout=self._timeout_s, trust_env=False)
 
     def __enter__(self) -> ControlClient:
         return self
@@ -123,11 +125,12 @@ class ControlClient:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turns failures of the socket into ours."""
+        """Turns failures of the socket into ours. It knocks first, because a plain socket says exactly what is wrong."""
+        self._knock()
         try:
             yield
-        except httpx.ConnectError as error:
-            raise self._not_connected(error) from None
+        except httpx.ConnectError:
+            raise self._not_running() from None  # it ended since the knock
         except httpx.TimeoutException:
             patience = f"No answer on {self.socket} within {self._timeout_s:g} s."
             raise TimedOut(f"{patience} The daemon may be overloaded or stopped; its log is in {self.socket.parent}.") from None
@@ -135,9 +138,20 @@ class ControlClient:
             cut = f"The daemon on {self.socket} closed the connection before it had answered ({error or type(error).__name__})."
             raise HalcyonError(f"{cut} See `halcyon status` and its log.") from None
 
-    def _not_connected(self, error: BaseException) -> HalcyonError:
-        if _errno_of(error) in {errno.EACCES, errno.EPERM}:
-            return HalcyonError(f"The socket {self.socket} belongs to another user. Run as that user, or choose another --state-dir.")
+    def _knock(self) -> None:
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(self._timeout_s)
+            try:
+                knock.connect(str(self.socket))
+            except (FileNotFoundError, ConnectionRefusedError):
+                raise self._not_running() from None
+            except PermissionError:
+                foreign = f"The socket {self.socket} belongs to another user."
+                raise HalcyonError(f"{foreign} Run as that user, or choose another --state-dir.") from None
+            except OSError as error:
+                raise HalcyonError(f"The socket {self.socket} cannot be used: {error.strerror or error}. See `halcyon doctor`.") from None
+
+    def _not_running(self) -> DaemonNotRunning:
         return DaemonNotRunning(f"No daemon runs here: nobody answers on {self.socket}. Start one with `halcyon up`.")
 
 
@@ -151,13 +165,3 @@ def error_of_reply(body: bytes | str, *, what: str) -> HalcyonError:
     if found is None:
         return HalcyonError(error.message)
     return found(error.message, retry_after_ms=error.retry_after_ms, param=error.param, details=error.details)
-
-
-def _errno_of(error: BaseException) -> int | None:
-    """The number of the OSError at the root of a chain of causes."""
-    link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, OSError) and link.errno is not None:
-            return link.errno
-        link = link.__cause__ or link.__context__
-    return None

@@ -37,7 +37,7 @@ def _status(ctx: typer.Context) -> Status | None:
     from halcyon.cli.client import connect  # imported late: completing an option's name must not wait for an HTTP client
 
     try:
-        with connect(ctx.params.get("state_dir") or "", timeout_s=_PATIENCE_S) as client:
+        with connect(ctx.params.get("state_directory") or "", timeout_s=_PATIENCE_S) as client:
             return client.status()
     except HalcyonError:
         return None

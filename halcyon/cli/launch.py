@@ -6,12 +6,12 @@ What the daemon writes before its log is open (a failing import, say) goes to `s
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import psutil
 
 from halcyon.config.paths import log_path, make_private_dir
@@ -30,7 +30,7 @@ class LogMark:
     def last_lines(self) -> list[str]:
         """The last lines written since, the log's first; falls back to what was printed before the log was open."""
         log = log_path(self.state_directory)
-        return _tail(log, self.offset_bytes) or _tail(startup_path(self.state_directory), 0)
+        return [_readable(line) for line in _tail(log, self.offset_bytes)] or _tail(startup_path(self.state_directory), 0)
 
 
 def startup_path(state_directory: Path) -> Path:
@@ -51,13 +51,18 @@ def start_detached(fleet: Path, state_directory: Path) -> int:
         ConfigError: the state directory cannot be private to this user.
     """
     make_private_dir(state_directory)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
-    descriptor = os.open(startup_path(state_directory), flags, 0o600)
-    with open(descriptor, "ab") as output:
-        process = subprocess.Popen(
-            _command(fleet, state_directory), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    return process.pid
+    printed = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+    return os.posix_spawn(
+        sys.executable,
+        _command(fleet, state_directory),
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(startup_path(state_directory)), printed, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
 
 
 def become_daemon(fleet: Path, state_directory: Path) -> NoReturn:
@@ -91,3 +96,13 @@ def _tail(path: Path, offset_bytes: int) -> list[str]:
             return file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
     except FileNotFoundError:
         return []
+
+
+def _readable(line: str) -> str:
+    """A line of the structured log as people read it: `error worker_lost replica=m-v1-0 …`."""
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError:
+        return line
+    head = " ".join(str(fields.pop(name)) for name in ("ts", "level", "event") if name in fields)
+    return " ".join([head, *(f"{name}={value}" for name, value in fields.items())])

@@ -96,6 +96,8 @@ def run(arguments: Sequence[str]) -> int:
         return result if isinstance(result, int) else ExitCode.OK
     except HalcyonError as error:
         return _report(_report_of(error), as_json=as_json)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else ExitCode.FAILURE  # shell completion, and a reader that left the pipe
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except _UsageError as error:

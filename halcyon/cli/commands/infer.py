@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import closing
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from halcyon.cli.account import Answer, print_account
-from halcyon.cli.answers import AnswerReader, read_answer
+from halcyon.cli.account import print_account
+from halcyon.cli.answers import Answer, AnswerReader, read_answer
 from halcyon.cli.client import ControlClient, connect
 from halcyon.cli.completion import complete_replica
 from halcyon.cli.options import AsJson, ModelName, StateDir
@@ -25,6 +26,13 @@ from halcyon.wire.inference import Account
 
 _Sampling = "Sampling"
 _Scheduling = "Scheduling"
+
+
+class Lane(StrEnum):
+    """The queues of the daemon."""
+
+    INTERACTIVE = "interactive"
+    BULK = "bulk"
 
 
 def infer(
@@ -60,8 +68,14 @@ def infer(
         int | None, typer.Option("--tpot-ms", min=1, metavar="MS", help="Objective for each further token.", rich_help_panel=_Scheduling)
     ] = None,
     lane: Annotated[
-        Literal["interactive", "bulk"] | None,
-        typer.Option("--lane", help="The queue it waits in.", rich_help_panel=_Scheduling, show_default="the daemon's choice"),
+        Lane | None,
+        typer.Option(
+            "--lane",
+            metavar="interactive|bulk",
+            help="The queue it waits in.",
+            rich_help_panel=_Scheduling,
+            show_default="the daemon's choice",
+        ),
     ] = None,
     session: Annotated[
         str | None,
@@ -151,7 +165,7 @@ def _texts(client: ControlClient, body: dict[str, object], reader: AnswerReader)
             yield reader.take(event)
 
 
-def _print_account(account: Account | None, *, wanted: bool | None) -> None:
-    if account is None or wanted is False or (wanted is None and not sys.stderr.isatty()):
+def _print_account(account: Account, *, wanted: bool | None) -> None:
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
         return
     print_account(account, Console(stderr=True, highlight=False))

@@ -18,7 +18,7 @@ from halcyon.clock import NS_PER_S, now_ns
 from halcyon.config.load import DEMO_FLEET, load_fleet
 from halcyon.config.paths import log_path, socket_path, state_dir
 from halcyon.config.settings import FleetSettings
-from halcyon.errors import Conflict, ExitCode, HalcyonError, TimedOut
+from halcyon.errors import DaemonAlreadyRunning, ExitCode, HalcyonError, TimedOut
 from halcyon.wire.control import Status
 
 _TICK_S = 0.15
@@ -53,11 +53,11 @@ def up(
     screen = Screen(as_json=as_json)
     with ControlClient(socket_path(directory)) as client:
         running = client.status_or_none()
-        if running is not None:
-            _refuse_another_fleet(running, fleet_path, settings)
-            screen.say(f"A daemon with this fleet already runs here (pid {running.pid}).")
-        elif foreground:
+        if running is None and foreground:
             become_daemon(fleet_path, directory)
+        if running is not None:
+            _refuse_another(running, fleet_path, settings, foreground=foreground)
+            screen.say(f"A daemon with this fleet already runs here (pid {running.pid}).")
         mark = mark_log(directory)
         pid = start_detached(fleet_path, directory) if running is None else running.pid
         with fleet_view(screen) as view:
@@ -126,20 +126,26 @@ class HalcyonInterrupted(HalcyonError):
     exit_code = ExitCode.FAILURE
 
 
-def _refuse_another_fleet(running: Status, fleet_path: Path, settings: FleetSettings) -> None:
-    """Raises Conflict unless the daemon serves what this file says now."""
+def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings, *, foreground: bool) -> None:
+    """Raises DaemonAlreadyRunning unless the daemon serves what this file says now, and in the background."""
     restart = (
         f"Stop it with `halcyon down` and start again, or give the new one another --state-dir. (Its state directory: {running.state_dir})"
     )
+    if foreground:
+        raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) already runs here, so this process cannot become it. {restart}")
     if running.state == "draining":
-        raise Conflict(f"A daemon (pid {running.pid}) is going down here. Wait for it to end, or hurry it with `halcyon down --now`.")
+        raise DaemonAlreadyRunning(
+            f"A daemon (pid {running.pid}) is going down here. Wait for it to end, or hurry it with `halcyon down --now`."
+        )
     if Path(running.fleet).resolve() != fleet_path:
-        raise Conflict(f"A daemon (pid {running.pid}) already runs here with another fleet, {running.fleet}. {restart}")
+        raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) already runs here with another fleet, {running.fleet}. {restart}")
     served = {(model.name, model.version) for model in running.models}
     asked = {(model.name, model.version) for model in settings.models}
     if not asked <= served:
         missing = ", ".join(sorted(f"{name}@{version}" for name, version in asked - served))
-        raise Conflict(f"{fleet_path} has changed since the daemon (pid {running.pid}) read it: it does not serve {missing}. {restart}")
+        raise DaemonAlreadyRunning(
+            f"{fleet_path} has changed since the daemon (pid {running.pid}) read it: it does not serve {missing}. {restart}"
+        )
 
 
 def _report(screen: Screen, status: Status, *, started: bool, is_default: bool) -> None:

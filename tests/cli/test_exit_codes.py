@@ -1,0 +1,169 @@
+"""Every failure has one exit code, one message that says what to do, and one JSON form."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from outcome import Command
+from scripted_control import ScriptedControl
+
+from halcyon.config.paths import socket_path
+from halcyon.errors import ExitCode, request_errors_by_code
+from halcyon.wire.control import Status
+
+EXPECTED = {
+    "invalid_request": 2,
+    "unauthorized": 5,
+    "forbidden": 5,
+    "model_not_found": 4,
+    "not_found": 4,
+    "conflict": 5,
+    "payload_too_large": 2,
+    "quota_exceeded": 5,
+    "overloaded": 5,
+    "queue_full": 5,
+    "no_capacity": 5,
+    "deadline_unreachable": 5,
+    "upstream_failure": 1,
+}
+COMMANDS = [
+    ("status",),
+    ("down",),
+    ("infer", "m", "x"),
+    ("replica", "list"),
+    ("replica", "drain", "r"),
+    ("replica", "remove", "r"),
+    ("replica", "register", "--model", "m", "--url", "http://x/v1"),
+    ("model", "list"),
+]
+
+
+def test_the_numbers_are_those_that_are_documented() -> None:
+    """Scripts rely on these seven numbers."""
+    assert {code.name: int(code) for code in ExitCode} == {
+        "OK": 0,
+        "FAILURE": 1,
+        "USAGE": 2,
+        "DAEMON_NOT_RUNNING": 3,
+        "NOT_FOUND": 4,
+        "REFUSED": 5,
+        "TIMEOUT": 6,
+    }
+
+
+@pytest.mark.parametrize("code", [code for code in request_errors_by_code() if code in EXPECTED])
+def test_every_wire_code_keeps_its_exit_code(command: Command, daemon: ScriptedControl, code: str) -> None:
+    """A refusal on the wire becomes its class's exit code, its message, and under --json its code, field and retry-after."""
+    raised = request_errors_by_code()[code]("what happened; what to do", retry_after_ms=1500, param="model", details={"queued": 3})
+    daemon.error = raised
+    plain = command("status")
+    assert plain.code == EXPECTED[code]
+    assert plain.err == "halcyon: what happened; what to do\nTrying again can help in 1.5 s.\n"
+    outcome = command("status", "--json")
+    assert (outcome.code, outcome.out) == (EXPECTED[code], "")
+    assert outcome.error == {
+        "code": code,
+        "message": "what happened; what to do",
+        "exit_code": EXPECTED[code],
+        "param": "model",
+        "retry_after_ms": 1500,
+        "details": {"queued": 3},
+    }
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_no_daemon_is_exit_3(command: Command, state: Path, arguments: tuple[str, ...]) -> None:
+    """Without a socket every command that needs a daemon exits with 3 and says how to start one."""
+    outcome = command(*arguments)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "halcyon up" in outcome.err
+    assert command(*arguments, "--json").error["code"] == "daemon_not_running"
+
+
+def test_a_stale_socket_is_no_daemon(command: Command, state: Path) -> None:
+    """A socket that nobody listens on (Local processes, devices, sockets: a stale socket) reads as no daemon, exit 3."""
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(socket_path(state)))
+    assert command("status").code == 3
+
+
+def test_a_silent_daemon_is_exit_6(command: Command, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that accepts and never answers is a timeout, exit 6, not a hang."""
+    monkeypatch.setattr("halcyon.cli.client.PATIENCE_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(socket_path(state)))
+        silent.listen()
+        outcome = command("status")
+    assert outcome.code == 6
+    assert "0.05 s" in outcome.err
+
+
+@pytest.mark.parametrize("reply", [b"{}", b"not json"])
+def test_an_unreadable_answer_names_the_remedy(command: Command, daemon: ScriptedControl, reply: bytes) -> None:
+    """A daemon of another version whose answer cannot be read is exit 1 with the versions to compare, never a traceback."""
+    daemon.raw_reply = reply
+    for arguments in (("status",), ("infer", "m", "x", "--no-stream")):
+        outcome = command(*arguments)
+        assert outcome.code == 1
+        assert "halcyon version" in outcome.err
+
+
+@pytest.mark.parametrize("arguments", [("staus",), ("status", "--jsn"), ("infer",), ("up", "--timeout", "soon"), ("replica", "drop")])
+def test_misuse_is_exit_2(command: Command, state: Path, arguments: tuple[str, ...]) -> None:
+    """An unknown command or option, a missing argument or a value of the wrong type exits with 2 and names the help."""
+    outcome = command(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--help" in outcome.err
+    assert command(*arguments, "--json").error["code"] == "usage"
+
+
+@pytest.mark.parametrize("arguments", [(), ("replica",), ("model",)])
+def test_a_group_alone_shows_its_help(command: Command, state: Path, arguments: tuple[str, ...]) -> None:
+    """A group without a verb exits with 2 and lists its verbs on stderr."""
+    outcome = command(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "list" in outcome.err or "up" in outcome.err
+
+
+def test_a_fault_of_ours_is_told_apart(command: Command, daemon: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception nobody raised on purpose is exit 1, named as a fault of halcyon's own, without a traceback."""
+
+    def broken(self: object) -> Status:
+        raise ZeroDivisionError("one")
+
+    monkeypatch.setattr("halcyon.cli.client.ControlClient.status", broken)
+    outcome = command("status", "--json")
+    assert (outcome.code, outcome.error["code"]) == (1, "internal_error")
+    assert "Traceback" not in outcome.err
+
+
+def test_help_is_plain_in_a_pipe(command: Command, state: Path) -> None:
+    """--help exits with 0, on stdout, without colour or boxes when it is piped."""
+    outcome = command("up", "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "--fleet" in outcome.out
+    assert not set("\x1b╭│") & set(outcome.out)
+    assert "╭" in command("up", "--help", terminal=True).out
+
+
+def test_status_keys_are_those_of_the_wire() -> None:
+    """The keys of `status --json` are stable: this list only grows."""
+    assert set(Status.__struct_fields__) >= {
+        "pid",
+        "version",
+        "state",
+        "listen",
+        "socket",
+        "state_dir",
+        "fleet",
+        "uptime_s",
+        "queued",
+        "running",
+        "connections",
+        "requests_total",
+        "replicas",
+        "models",
+        "store",
+    }
