@@ -12,9 +12,18 @@ from sqlite_utils.migrations import Migrations
 MIGRATION_SET = "halcyon_history"
 
 
+def _create(db: Database, table: str, columns: dict[str, type], *, pk: str, nullable: tuple[str, ...] = ()) -> None:
+    """A table whose columns hold nothing but their type, and no null unless they are `nullable`: a bad row is refused when it is
+    written, not met when it is read."""
+    not_null = [name for name in columns if name not in nullable and name != "id"]
+    db[table].create(columns, pk=pk, not_null=not_null, strict=True)
+
+
 def m001_initial(db: Database) -> None:
     """Requests, decisions, replicas' lives, and registrations."""
-    db["requests"].create(
+    _create(
+        db,
+        "requests",
         {
             "id": int,
             "request_id": str,
@@ -40,9 +49,19 @@ def m001_initial(db: Database) -> None:
             "on_time": int,
         },
         pk="id",
+        nullable=(
+            "queue_ms",
+            "ttft_ms",
+            "tpot_ms",
+            "total_ms",
+            "deadline_ms",
+            "on_time",
+        ),
     )
     db["requests"].create_index(["request_id"])
-    db["decisions"].create(
+    _create(
+        db,
+        "decisions",
         {
             "id": int,
             "at": float,
@@ -57,7 +76,9 @@ def m001_initial(db: Database) -> None:
         pk="id",
     )
     db["decisions"].create_index(["request_id"])
-    db["replicas"].create(
+    _create(
+        db,
+        "replicas",
         {
             "id": int,
             "at": float,
@@ -72,9 +93,12 @@ def m001_initial(db: Database) -> None:
             "facts": str,
         },
         pk="id",
+        nullable=("pid",),
     )
     db["replicas"].create_index(["replica_id"])
-    db["registrations"].create(
+    _create(
+        db,
+        "registrations",
         {
             "replica_id": str,
             "at": float,

@@ -80,6 +80,7 @@ class Queries:
 
 
 def _row(cls: type[R], values: dict[str, object]) -> R:
-    if isinstance(values.get("facts"), str):
+    """The row, from values that the table's own types and constraints vouch for."""
+    if "facts" in values:
         values["facts"] = json.loads(str(values["facts"]))
-    return msgspec.convert(values, cls, strict=False)
+    return msgspec.convert(values, cls, strict=False)  # not strict: SQLite has no booleans, only 0 and 1

@@ -1,0 +1,61 @@
+"""The schema grows by appended steps, and every released file loads for ever."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from halcyon.store.history import Store
+from halcyon.store.migrations import STEPS, migrate
+from halcyon.store.rows import DecisionRow, RegistrationRow, ReplicaRow, RequestRow
+from halcyon.store.statements import TABLES, columns
+
+DATA = Path(__file__).parent.parent / "data"
+WAIT_S = 30.0
+
+
+def test_steps_are_only_ever_appended() -> None:
+    """The names of released steps, in their order; a change here breaks files that people have."""
+    assert [step.__name__ for step in STEPS][:1] == ["m001_initial"]
+
+
+@pytest.mark.parametrize("row", [RequestRow, DecisionRow, ReplicaRow, RegistrationRow], ids=lambda cls: cls.__name__)
+def test_a_blank_file_has_a_column_for_every_field(row: type[object]) -> None:
+    """Whatever a row class fills has its column after all steps from blank."""
+    db = Database(memory=True)
+    migrate(db)
+    assert set(columns(row)) <= set(db[TABLES[row]].columns_dict)
+    db.close()
+
+
+def test_migrating_twice_changes_nothing() -> None:
+    """A second run finds every step applied and leaves the schema as it is."""
+    db = Database(memory=True)
+    migrate(db)
+    before = db.schema
+    migrate(db)
+    assert db.schema == before
+    db.close()
+
+
+@pytest.mark.parametrize("name", ["history_v0_1.db"])
+def test_released_files_load_and_go_on(open_store: Callable[..., Store], path: Path, name: str) -> None:
+    """A file of every released schema is read in full, takes new rows, and loses none of the old ones."""
+    shutil.copy(DATA / name, path)
+    store = open_store(max_days=36_500)
+    store.commit_now(DecisionRow(at=1_800_000_000.0, kind="new")).result(WAIT_S)
+    requests = store.queries.requests(limit=1000)
+    assert len(requests) == 40
+    assert requests[-1].row.request_id == "req-0000"
+    assert {k.row.outcome for k in requests} == {"ok", "queue_full"}
+    assert {k.row.on_time for k in requests} == {True, False, None}
+    decisions = store.queries.decisions(limit=1000)
+    assert len(decisions) == 41
+    assert decisions[1].row.facts == {"batch_size": 5, "queue_depth": 0}
+    assert [k.row.event for k in store.queries.replica_events()] == ["ready", "loading", "starting"]
+    assert [r.replica_id for r in store.queries.registrations()] == ["llama-v1-9"]
+    assert store.status().set_aside == ""
