@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -90,7 +91,8 @@ class Start:
                 if wait_for_end(self._pid, _TICK_S):
                     self._adopt_or_fail()
         except KeyboardInterrupt:
-            raise HalcyonInterrupted(self._left_running("Interrupted.")) from None
+            print(self._left_running("Interrupted."), file=sys.stderr)
+            raise
         return settled
 
     def _look(self) -> Status | None:
@@ -118,12 +120,6 @@ class Start:
     def _left_running(self, what: str) -> str:
         log = log_path(self._mark.state_directory)
         return f"{what} The daemon (pid {self._pid}) goes on starting: see `halcyon status` and {log}, stop it with `halcyon down`."
-
-
-class HalcyonInterrupted(HalcyonError):
-    """Ctrl-C while waiting; the message says what was left running."""
-
-    exit_code = ExitCode.FAILURE
 
 
 def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings, *, foreground: bool) -> None:

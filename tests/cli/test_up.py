@@ -1,0 +1,275 @@
+"""`halcyon up` and `down`: what is started, what is shown on the way, and every way it can end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+from outcome import Command
+from scripted_control import ScriptedControl, a_status, replica
+
+from halcyon.config.load import DEMO_FLEET
+from halcyon.wire.control import Status
+
+FLEET = '[[model]]\nname = "m"\nversion = "v1"\nruntime = "sim"\n'
+STARTING = a_status(replica(state="loading", detail="mapping weights", progress=0.5), state="starting")
+READY = a_status()
+DEGRADED = a_status(replica(), replica("m-v1-1", "failed", last_error="no such model"), state="degraded")
+
+
+class StandIn:
+    """The process that `up` starts in these tests, and its plan."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self.program = state / "python"
+        self.program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("stand_in_daemon.py")} "$@"\n')
+        self.program.chmod(0o700)
+
+    def plan(self, *statuses: Status) -> None:
+        """What it will answer."""
+        (self._state / "plan.json").write_bytes(msgspec.json.encode({"statuses": statuses}))
+
+    def plan_to_die(self, last_words: str, log: str = "") -> None:
+        """How it will end at once."""
+        (self._state / "plan.json").write_text(json.dumps({"last_words": last_words, "log": log}))
+
+    @property
+    def called(self) -> dict[str, Any]:
+        """How it was called; raises where it never was."""
+        return json.loads((self._state / "called.json").read_text())
+
+    @property
+    def was_called(self) -> bool:
+        """Whether anything was started."""
+        return (self._state / "called.json").exists()
+
+    def end(self) -> None:
+        """Ends it, if it still runs."""
+        if self.was_called and psutil.pid_exists(self.called["pid"]):
+            process = psutil.Process(self.called["pid"])
+            process.kill()
+            process.wait(20)
+
+
+@pytest.fixture
+def stand_in(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """A stand-in daemon where `up` looks for Python."""
+    found = StandIn(state)
+    monkeypatch.setattr(sys, "executable", str(found.program))
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def fleet(state: Path) -> Path:
+    """A fleet file with one simulated model."""
+    path = state / "fleet.toml"
+    path.write_text(FLEET)
+    return path
+
+
+def test_up_starts_a_daemon_that_outlives_the_command(command: Command, stand_in: StandIn, fleet: Path, state: Path) -> None:
+    """up starts the daemon in a session of its own without our stdin, and ends when the fleet is ready, with the address."""
+    stand_in.plan(STARTING, READY)
+    outcome = command("up", "--fleet", str(fleet))
+    assert (outcome.code, outcome.err) == (0, "")
+    called = stand_in.called
+    assert called["arguments"] == ["-m", "halcyon.daemon", "--fleet", str(fleet), "--state-dir", str(state)]
+    assert called["session"] == called["pid"] != os.getsid(0)
+    assert called["stdin"] == os.devnull
+    assert stat.S_IMODE((state / "startup.log").stat().st_mode) == 0o600
+    assert outcome.out.splitlines() == [
+        "m-v1-0: loading (mapping weights 50%)",
+        "m-v1-0: ready",
+        f"ready: 1 of 1 replicas, http://127.0.0.1:8765 (pid {called['pid']})",
+    ]
+
+
+def test_without_a_fleet_it_starts_the_demo(command: Command, stand_in: StandIn) -> None:
+    """Without --fleet the daemon gets the fleet file that comes with the package."""
+    stand_in.plan(READY)
+    assert command("up").code == 0
+    assert stand_in.called["arguments"][3] == str(DEMO_FLEET)
+
+
+def test_a_terminal_sees_bars_and_how_to_go_on(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """On a terminal every replica has a line, and the end says how to infer, look, curl and stop."""
+    stand_in.plan(STARTING, READY)
+    outcome = command("up", "--fleet", str(fleet), terminal=True)
+    assert outcome.code == 0
+    for word in ("m-v1-0", "ready", 'halcyon infer m "Hello"', "halcyon status", "curl http://127.0.0.1:8765/v1", "halcyon down"):
+        assert word in outcome.out
+
+
+def test_json_is_the_status_and_whether_it_was_started(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """--json prints one document, the status's keys and `started`, without a word of progress."""
+    stand_in.plan(STARTING, READY)
+    found = command("up", "--fleet", str(fleet), "--json").document
+    assert set(found) == {*Status.__struct_fields__, "started"}
+    assert found["started"] is True
+
+
+def test_up_again_changes_nothing(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """With the same fleet a second up shows the fleet, starts nothing and exits with 0."""
+    stand_in.plan(READY)
+    command("up", "--fleet", str(fleet))
+    first = stand_in.called
+    outcome = command("up", "--fleet", str(fleet))
+    assert outcome.code == 0
+    assert "already runs" in outcome.out
+    assert stand_in.called == first
+    assert command("up", "--fleet", str(fleet), "--json").document["started"] is False
+
+
+def test_another_fleet_is_refused(command: Command, stand_in: StandIn, fleet: Path, state: Path) -> None:
+    """With another fleet file, or the same one changed to want more, up exits with 5, names what to do, and leaves the daemon alone."""
+    stand_in.plan(READY)
+    command("up", "--fleet", str(fleet))
+    other = state / "other.toml"
+    other.write_text(FLEET)
+    outcome = command("up", "--fleet", str(other))
+    assert (outcome.code, outcome.out) == (5, "")
+    for word in (str(fleet), "halcyon down", "--state-dir"):
+        assert word in outcome.err
+    fleet.write_text(FLEET + FLEET.replace("v1", "v2"))
+    changed = command("up", "--fleet", str(fleet))
+    assert changed.code == 5
+    assert "m@v2" in changed.err
+    assert psutil.pid_exists(stand_in.called["pid"])
+
+
+def test_foreground_refuses_where_a_daemon_runs(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """--foreground cannot become a daemon that already runs: exit 5, even with the same fleet."""
+    stand_in.plan(READY)
+    command("up", "--fleet", str(fleet))
+    assert command("up", "--fleet", str(fleet), "--foreground").code == 5
+
+
+def test_a_draining_daemon_is_not_joined(command: Command, daemon: ScriptedControl, fleet: Path) -> None:
+    """While the old daemon goes down, up exits with 5 and says how to hurry it."""
+    daemon.statuses = [a_status(state="draining", fleet=str(fleet))]
+    outcome = command("up", "--fleet", str(fleet))
+    assert outcome.code == 5
+    assert "halcyon down --now" in outcome.err
+
+
+def test_a_replica_given_up_is_exit_1_with_its_reason(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """A degraded fleet exits with 1 and the failed replica's reason; the daemon goes on serving the rest."""
+    stand_in.plan(STARTING, DEGRADED)
+    outcome = command("up", "--fleet", str(fleet))
+    assert outcome.code == 1
+    assert "m-v1-1 failed: no such model" in outcome.err
+    assert psutil.pid_exists(stand_in.called["pid"])
+
+
+def test_a_daemon_that_dies_leaves_its_last_words(command: Command, stand_in: StandIn, fleet: Path, state: Path) -> None:
+    """A daemon that ends before the fleet is ready: exit 1 with this start's log lines, readable, and none of an older start's."""
+    (state / "halcyond.log").write_text('{"event":"of_an_older_start"}\n')
+    stand_in.plan_to_die("", '{"ts":"T","level":"error","event":"port_taken","listen":"127.0.0.1:1"}\n')
+    outcome = command("up", "--fleet", str(fleet))
+    assert outcome.code == 1
+    assert "T error port_taken listen=127.0.0.1:1" in outcome.err
+    assert "older" not in outcome.err
+    assert str(state / "halcyond.log") in outcome.err
+
+
+def test_a_daemon_that_dies_before_its_log_is_open(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """What it printed before it had a log is shown instead."""
+    stand_in.plan_to_die("ImportError: no module named so")
+    assert "ImportError: no module named so" in command("up", "--fleet", str(fleet)).err
+
+
+def test_timeout_leaves_the_daemon_running(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """--timeout: exit 6, saying that the daemon goes on and how to look at it and stop it; it does go on."""
+    stand_in.plan(STARTING)
+    command("up", "--fleet", str(fleet), "--timeout", "0")
+    outcome = command("up", "--fleet", str(fleet), "--timeout", "0")
+    assert outcome.code == 6
+    for word in ("goes on", "halcyon status", "halcyon down"):
+        assert word in outcome.err
+
+
+def test_a_broken_fleet_starts_nothing(command: Command, stand_in: StandIn, state: Path) -> None:
+    """A broken fleet file: every problem on a line of its own, exit 2, nothing started, the same list under --json."""
+    broken = state / "broken.toml"
+    broken.write_text('[[model]]\nname = "m"\nruntime = "tourch"\nreplicas = "two"\n')
+    outcome = command("up", "--fleet", str(broken))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert all(line.startswith(f"halcyon: {broken}") for line in outcome.err.splitlines())
+    found = command("up", "--fleet", str(broken), "--json").error
+    assert (found["code"], found["exit_code"]) == ("config_error", 2)
+    assert [f"halcyon: {problem}" for problem in found["problems"]] == outcome.err.splitlines()
+    assert not stand_in.was_called
+
+
+def test_a_missing_fleet_file_is_exit_2(command: Command, stand_in: StandIn, state: Path) -> None:
+    """A fleet file that is not there exits with 2 and names it."""
+    outcome = command("up", "--fleet", str(state / "none.toml"))
+    assert outcome.code == 2
+    assert str(state / "none.toml") in outcome.err
+
+
+def test_foreground_becomes_the_daemon(stand_in: StandIn, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--foreground replaces the process, so that a supervisor keeps the pid that it started."""
+    stand_in.plan_to_die("")
+    monkeypatch.undo()
+    script = f"import sys; sys.executable = {str(stand_in.program)!r}; from halcyon.cli.main import main; main()"
+    arguments = [sys.executable, "-c", script, "up", "--foreground", "--fleet", str(fleet), "--state-dir", str(fleet.parent)]
+    with subprocess.Popen(arguments) as process:
+        process.wait(20)
+    assert stand_in.called["pid"] == process.pid
+    assert stand_in.called["arguments"][-1] == "--foreground"
+
+
+def test_down_waits_until_the_daemon_has_ended(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """down asks once and returns when the process is gone."""
+    stand_in.plan(READY)
+    command("up", "--fleet", str(fleet))
+    outcome = command("down", "--json")
+    assert outcome.document == {"pid": stand_in.called["pid"], "ended": True, "running": 0, "queued": 0}
+    assert not psutil.pid_exists(stand_in.called["pid"])
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_down_says_whether_to_wait(command: Command, daemon: ScriptedControl, now: bool) -> None:
+    """--now reaches the daemon as a flag; without it people hear what is waited for."""
+    daemon.statuses = [a_status(pid=2**22 + 1, running=3)]  # a pid over the kernel's bound is nobody's
+    outcome = command("down", *(["--now"] if now else []))
+    assert outcome.code == 0
+    assert daemon.last_body == {"now": now}
+    assert ("Waiting for 3 running requests" in outcome.out) != now
+
+
+def test_down_gives_up_waiting(command: Command, daemon: ScriptedControl) -> None:
+    """A daemon that still drains after --timeout is exit 6, naming --now."""
+    daemon.statuses = [a_status(pid=os.getpid(), running=3)]
+    outcome = command("down", "--timeout", "0")
+    assert outcome.code == 6
+    assert "halcyon down --now" in outcome.err
+
+
+def test_interrupted_up_says_what_goes_on(stand_in: StandIn, fleet: Path) -> None:
+    """Ctrl-C while waiting: exit 130, and the daemon that goes on starting is named with how to stop it."""
+    stand_in.plan(STARTING)
+    script = f"import sys; sys.executable = {sys.executable!r}; from halcyon.cli.main import main; main()"
+    python = str(Path(sys.prefix) / "bin" / "python")
+    arguments = [python, "-c", script, "up", "--fleet", str(fleet)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "loading" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert "halcyon down" in process.stderr.read()
+    assert psutil.pid_exists(stand_in.called["pid"])
