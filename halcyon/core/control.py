@@ -9,14 +9,11 @@ over a set, and chance comes from the given `rng` alone, so the same events give
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from halcyon.core.actions import Action, Cancel, Dispatch, DrainFinished, Fail, Refusal, Refuse, ReplicaEmptied
-from halcyon.core.admission.gate import Standing, admit, too_late, unservable
-from halcyon.core.admission.service_rate import ServiceRate
+from halcyon.core.actions import Action, Dispatch, DrainFinished, Refusal, ReplicaEmptied
 from halcyon.core.batching.fill import Batch, BatchFormer, FillFreeSlots
-from halcyon.core.batching.waiting import Ticket, WaitingQueue
 from halcyon.core.events import (
     ClientGone,
     DrainStarted,
@@ -34,14 +31,12 @@ from halcyon.core.events import (
     TimerFired,
 )
 from halcyon.core.fleet import Fleet, Replica, ReplicaView, ServedVersion
-from halcyon.core.ledger import Flight, Ledger, Outcome, Totals
-from halcyon.core.request import Request
+from halcyon.core.ledger import Flight, Ledger, Totals
+from halcyon.core.lines import Line, Lines
+from halcyon.core.requests import Requests
 from halcyon.core.rollout.versions import ModelVersions, Resolved, resolve, with_version
 from halcyon.core.routing.backpressure import BusyPauses
 from halcyon.core.routing.least_loaded import CheapestReplica
-
-MAX_ATTEMPTS = 3
-"""Replicas a request is sent to, at most; being sent away as busy does not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +44,7 @@ class ControlSettings:
     """What the control plane must be told.
 
     Attributes:
-        models: in fleet order; the first version of each is its default.
+        models: in fleet order; the first version of each is its default. Replicas of others bring their version with them.
         max_queue: requests that may wait per (model, version); those put back by a lost replica do not count against it.
     """
 
@@ -61,29 +56,20 @@ class ControlSettings:
             raise ValueError(f"max_queue is {self.max_queue}; it must be at least 1")
 
 
-@dataclass(slots=True)
-class _Line:
-    """What belongs to one (model, version)."""
-
-    former: BatchFormer
-    queue: WaitingQueue = field(default_factory=WaitingQueue)
-    rate: ServiceRate = field(default_factory=ServiceRate)
-
-
 class ControlPlane:
     """Decides for every request whether, where and when it runs."""
 
     def __init__(self, settings: ControlSettings, *, rng: random.Random, former: Callable[[], BatchFormer] = FillFreeSlots) -> None:
-        self._max_queue = settings.max_queue
-        self._models: tuple[ModelVersions, ...] = ()
-        self._new_former = former
-        self._router = CheapestReplica(rng)
-        self._pauses = BusyPauses()
+        self._orders: list[Action] = []
         self._fleet = Fleet()
         self._ledger = Ledger()
-        self._lines: dict[ServedVersion, _Line] = {}
-        self._stirred: dict[ServedVersion, None] = {}  # an ordered set: the lines whose next dispatch this call may change
-        self._orders: list[Action] = []
+        self._lines = Lines(former)
+        self._requests = Requests(
+            fleet=self._fleet, lines=self._lines, ledger=self._ledger, orders=self._orders, max_queue=settings.max_queue
+        )
+        self._router = CheapestReplica(rng)
+        self._pauses = BusyPauses()
+        self._models: tuple[ModelVersions, ...] = ()
         self._batches = 0
         self._draining = False
         self._drained = False
@@ -106,21 +92,21 @@ class ControlPlane:
         self._check(event)
         self._look_at_clocks(now)
         self._apply(event, now)
-        self._dispatch(now)
+        for serves in self._lines.take_stirred():
+            self._dispatch(self._lines.at(serves), now)
         self._announce_emptiness()
-        orders, self._orders = self._orders, []
+        orders = [*self._orders]
+        self._orders.clear()
         return orders
 
     def next_wakeup(self) -> int | None:
         """The instant at which `TimerFired` is due, if no event comes before; `None` when only an event can change anything."""
-        instants = [line.queue.next_expiry() for line in self._lines.values()]
-        instants += [line.former.next_wakeup() for line in self._lines.values()]
-        instants.append(self._pauses.next_wakeup())
+        instants = (self._lines.next_wakeup(), self._pauses.next_wakeup())
         return min((instant for instant in instants if instant is not None), default=None)
 
     def queued(self) -> dict[ServedVersion, int]:
         """Requests waiting, by (model, version)."""
-        return {serves: len(line.queue) for serves, line in self._lines.items()}
+        return {line.serves: len(line.queue) for line in self._lines}
 
     def replicas(self) -> tuple[ReplicaView, ...]:
         """Every replica as it stands, in the order they were added."""
@@ -132,45 +118,45 @@ class ControlPlane:
 
     def totals(self) -> Totals:
         """Requests by what became of them."""
-        return self._ledger.totals(queued=sum(self.queued().values()))
+        return self._ledger.totals(queued=self._lines.waiting())
 
     # ---- one event ---------------------------------------------------------------------------------------------------
 
     def _check(self, event: Event) -> None:
         if isinstance(event, RequestArrived):
             request_id = event.request.request_id
-            if self._ledger.flight(request_id) is not None or self._line_holding(request_id) is not None:
+            if self._ledger.flight(request_id) is not None or self._lines.holding(request_id) is not None:
                 raise ValueError(f"request id {request_id!r} is in use; every request needs its own")
         if isinstance(event, ReplicaAdded) and self._fleet.get(event.replica_id) is not None:
             raise ValueError(f"replica id {event.replica_id!r} is in use; remove that replica first")
 
     def _look_at_clocks(self, now: int) -> None:
-        for serves, line in self._lines.items():
-            for ticket in line.queue.take_expired(now=now):
-                self._refuse_late(ticket, line, now)
-                self._stir(serves)
-            wakeup = line.former.next_wakeup()
-            if wakeup is not None and wakeup <= now:
-                self._stir(serves)
+        self._requests.refuse_late(now=now)
+        self._lines.stir_due(now=now)
         for replica_id in self._pauses.lift(now=now):
-            self._stir_replica(replica_id)
+            replica = self._fleet.get(replica_id)
+            if replica is not None:
+                self._lines.stir(replica.serves)
 
     def _apply(self, event: Event, now: int) -> None:
         match event:
             case RequestArrived(request):
-                self._on_arrival(request, now)
+                self._requests.arrived(request, self._models, now=now)
             case ClientGone(request_id):
-                self._on_client_gone(request_id)
+                self._requests.client_gone(request_id)
             case FirstByteSent(request_id):
-                self._on_first_byte(request_id)
+                self._requests.first_byte_sent(request_id)
             case SequencesFinished():
-                self._on_finished(event, now)
+                if self._requests.finished(event, now=now):
+                    self._pauses.forget(event.replica_id)
             case RequestFailed():
-                self._on_failed(event, now)
-            case IterationFinished() | TimerFired():
-                pass
+                if self._requests.failed(event, now=now) and event.busy:
+                    self._pauses.said_busy(event.replica_id, now=now)
             case DrainStarted():
                 self._draining = True
+                self._requests.admit_no_more()
+            case IterationFinished() | TimerFired():
+                pass
             case _:
                 self._apply_to_replica(event, now)
 
@@ -190,80 +176,8 @@ class ControlPlane:
                 self._on_lost(replica, now)
             case ReplicaRemoved():
                 self._on_removed(replica, now)
-        self._refuse_unservable(replica.serves)
-        self._stir(replica.serves)
-
-    # ---- requests ----------------------------------------------------------------------------------------------------
-
-    def _on_arrival(self, request: Request, now: int) -> None:
-        number = self._ledger.arrived()
-        meant = resolve(self._models, request.model, request.version)
-        if isinstance(meant, Refusal):
-            self._refuse(request.request_id, meant)
-            return
-        request = replace(request, model=meant.model, version=meant.version)
-        line = self._lines[_served(request)]
-        refusal = admit(request, self._standing(request, line, now), now=now)
-        if refusal is not None:
-            self._refuse(request.request_id, refusal)
-            return
-        line.queue.push(Ticket(request=request, number=number))
-        self._stir(_served(request))
-
-    def _on_client_gone(self, request_id: str) -> None:
-        line = self._line_holding(request_id)
-        if line is not None:
-            line.queue.remove(request_id)
-            self._ledger.ended(Outcome.GONE)
-            return
-        flight = self._ledger.flight(request_id)
-        if flight is not None and not flight.client_gone:
-            flight.client_gone = True
-            self._ledger.ended(Outcome.GONE)
-            self._orders.append(Cancel(request_id, flight.replica_id))
-
-    def _on_first_byte(self, request_id: str) -> None:
-        flight = self._ledger.flight(request_id)
-        if flight is not None:
-            flight.byte_sent = True
-            return
-        line = self._line_holding(request_id)
-        if line is not None and (ticket := line.queue.remove(request_id)) is not None:
-            self._fail(ticket, "the replica was lost while the first part of its answer was on its way")
-
-    def _on_finished(self, event: SequencesFinished, now: int) -> None:
-        replica = self._fleet.get(event.replica_id)
-        flight = self._ledger.flight_on(event.request_id, event.replica_id)
-        if replica is None or flight is None:
-            return
-        self._pauses.forget(replica.replica_id)
-        self._stir(replica.serves)
-        if replica.release(event.request_id, event.count):
-            return
-        self._ledger.landed(event.request_id)
-        if not flight.client_gone:
-            self._ledger.ended(Outcome.FINISHED)
-            self._lines[replica.serves].rate.finished(now=now)
-
-    def _on_failed(self, event: RequestFailed, now: int) -> None:
-        replica = self._fleet.get(event.replica_id)
-        flight = self._ledger.flight_on(event.request_id, event.replica_id)
-        if replica is None or flight is None:
-            return
-        replica.release_everything_of(event.request_id)
-        self._ledger.landed(event.request_id)
-        self._stir(replica.serves)
-        if event.busy:
-            self._pauses.said_busy(replica.replica_id, now=now)
-            flight.ticket.attempts -= 1
-        if flight.client_gone:
-            return
-        if flight.byte_sent:
-            self._fail(flight.ticket, event.message, event.code)
-        elif event.retryable or event.busy:
-            self._put_back(flight, event.message, now)
-        else:
-            self._refuse(event.request_id, Refusal(code=event.code, message=event.message))
+        self._requests.refuse_unservable(replica.serves)
+        self._lines.stir(replica.serves)
 
     # ---- replicas ----------------------------------------------------------------------------------------------------
 
@@ -284,137 +198,54 @@ class ControlPlane:
     def _on_lost(self, replica: Replica, now: int) -> None:
         if replica.lifecycle.may_move("waiting"):  # one that drains stays so: it is not wanted back
             replica.lifecycle.move("waiting")
-        self._evict(replica, now)
+        self._pauses.forget(replica.replica_id)
+        self._requests.evicted(replica, now=now)
 
     def _on_removed(self, replica: Replica, now: int) -> None:
         replica.lifecycle.move("removed")
-        self._evict(replica, now)
+        self._pauses.forget(replica.replica_id)
+        self._requests.evicted(replica, now=now)
         self._fleet.remove(replica.replica_id)
 
-    def _evict(self, replica: Replica, now: int) -> None:
-        """Takes every request off a replica that is no more."""
-        self._pauses.forget(replica.replica_id)
-        for request_id in replica.holders():
-            replica.release_everything_of(request_id)
-            flight = self._ledger.landed(request_id)
-            if flight.client_gone:
-                continue
-            if flight.byte_sent:
-                self._fail(flight.ticket, "the replica was lost in the middle of the answer; send the request again")
-            else:
-                self._put_back(flight, "the replica was lost before the answer began", now)
-
-    # ---- queues and endings ------------------------------------------------------------------------------------------
-
-    def _put_back(self, flight: Flight, why: str, now: int) -> None:
-        """To the front of the queue, unless it is late, was tried often enough, or nothing is left that could take it."""
-        ticket, request = flight.ticket, flight.ticket.request
-        line = self._lines[_served(request)]
-        if ticket.is_late(now=now):
-            self._refuse_late(ticket, line, now)
-        elif ticket.attempts >= MAX_ATTEMPTS:
-            self._fail(ticket, f"{ticket.attempts} replicas were tried; the last one: {why}")
-        elif (refusal := self._unservable(request)) is not None:
-            self._refuse(request.request_id, refusal)
-        else:
-            ticket.returned, ticket.avoid = True, flight.replica_id
-            line.queue.push(ticket)
-            self._stir(_served(request))
-
-    def _refuse_unservable(self, serves: ServedVersion) -> None:
-        line = self._lines[serves]
-        for ticket in line.queue.tickets():
-            refusal = self._unservable(ticket.request)
-            if refusal is not None:
-                line.queue.remove(ticket.request.request_id)
-                self._refuse(ticket.request.request_id, refusal)
-
-    def _unservable(self, request: Request) -> Refusal | None:
-        return unservable(request, self._fleet.living(_served(request)), self._fleet.get(request.replica_id))
-
-    def _refuse_late(self, ticket: Ticket, line: _Line, now: int) -> None:
-        retry_after_ms = line.rate.retry_after_ms(len(line.queue), now=now)
-        self._refuse(ticket.request.request_id, too_late(ticket.request, retry_after_ms=retry_after_ms))
-
-    def _refuse(self, request_id: str, refusal: Refusal) -> None:
-        self._ledger.ended(Outcome.REFUSED)
-        self._orders.append(Refuse(request_id, refusal))
-
-    def _fail(self, ticket: Ticket, message: str, code: str = "upstream_failure") -> None:
-        self._ledger.ended(Outcome.FAILED)
-        self._orders.append(Fail(ticket.request.request_id, Refusal(code=code, message=message)))
-
-    def _standing(self, request: Request, line: _Line, now: int) -> Standing:
-        return Standing(
-            draining=self._draining,
-            queued=len(line.queue),
-            max_queue=self._max_queue,
-            retry_after_ms=line.rate.retry_after_ms(len(line.queue), now=now),
-            living=self._fleet.living(_served(request)),
-            pinned=self._fleet.get(request.replica_id),
-        )
+    def _open_line(self, serves: ServedVersion) -> None:
+        self._models = with_version(self._models, *serves)
+        self._lines.open(serves)
 
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, now: int) -> None:
-        for serves in self._stirred:
-            line = self._lines[serves]
-            candidates = [replica.view() for replica in self._fleet.ready(serves) if not self._pauses.is_resting(replica.replica_id)]
-            if candidates and line.queue:
-                batches = line.former.form(line.queue, candidates, self._router.choose, now=now)
-                self._send(batches, queue_depth=len(line.queue))
-            if not line.queue and self._fleet.is_idle(serves):
-                line.rate.idled()
-        self._stirred.clear()
+    def _dispatch(self, line: Line, now: int) -> None:
+        candidates = [replica.view() for replica in self._fleet.ready(line.serves) if not self._pauses.is_resting(replica.replica_id)]
+        if candidates and line.queue:
+            for batch in line.former.form(line.queue, candidates, self._router.choose, now=now):
+                self._send(batch, queue_depth=len(line.queue))
+        if not line.queue and self._fleet.is_idle(line.serves):
+            line.rate.idled()
 
-    def _send(self, batches: Sequence[Batch], *, queue_depth: int) -> None:
-        for batch in batches:
-            self._batches += 1
-            for ticket in batch.tickets:
-                self._fly(ticket, batch.replica_id)
-            self._orders.append(
-                Dispatch(
-                    batch_id=self._batches,
-                    replica_id=batch.replica_id,
-                    request_ids=tuple(ticket.request.request_id for ticket in batch.tickets),
-                    reason=batch.reason,
-                    batch_size=sum(ticket.request.sequences for ticket in batch.tickets),
-                    queue_depth=queue_depth,
-                    eligible_replicas=batch.eligible_replicas,
-                )
-            )
-
-    def _fly(self, ticket: Ticket, replica_id: str) -> None:
-        replica = self._fleet.get(replica_id)
+    def _send(self, batch: Batch, *, queue_depth: int) -> None:
+        replica = self._fleet.get(batch.replica_id)
         assert replica is not None, "a former answers with replicas it was given"
-        ticket.attempts += 1
-        replica.hold(ticket.request.request_id, ticket.request.sequences)
-        self._ledger.dispatched(Flight(ticket, replica_id))
+        self._batches += 1
+        for ticket in batch.tickets:
+            ticket.attempts += 1
+            replica.hold(ticket.request.request_id, ticket.request.sequences)
+            self._ledger.dispatched(Flight(ticket, replica.replica_id))
+        self._orders.append(
+            Dispatch(
+                batch_id=self._batches,
+                replica_id=replica.replica_id,
+                request_ids=tuple(ticket.request.request_id for ticket in batch.tickets),
+                reason=batch.reason,
+                batch_size=sum(ticket.request.sequences for ticket in batch.tickets),
+                queue_depth=queue_depth,
+                eligible_replicas=batch.eligible_replicas,
+            )
+        )
 
     def _announce_emptiness(self) -> None:
         for replica in self._fleet.replicas():
             if replica.lifecycle.state == "draining" and not replica.outstanding and not replica.announced_empty:
                 replica.announced_empty = True
                 self._orders.append(ReplicaEmptied(replica.replica_id))
-        if self._draining and not self._drained and self._ledger.is_empty() and not any(self.queued().values()):
+        if self._draining and not self._drained and self._ledger.is_empty() and not self._lines.waiting():
             self._drained = True
             self._orders.append(DrainFinished())
-
-    def _open_line(self, serves: ServedVersion) -> None:
-        self._models = with_version(self._models, *serves)
-        self._lines.setdefault(serves, _Line(self._new_former()))
-
-    def _line_holding(self, request_id: str) -> _Line | None:
-        return next((line for line in self._lines.values() if request_id in line.queue), None)
-
-    def _stir(self, serves: ServedVersion) -> None:
-        self._stirred[serves] = None
-
-    def _stir_replica(self, replica_id: str) -> None:
-        replica = self._fleet.get(replica_id)
-        if replica is not None:
-            self._stir(replica.serves)
-
-
-def _served(request: Request) -> ServedVersion:
-    return (request.model, request.version)

@@ -105,14 +105,16 @@ class _Filling:
         unclaimed = self._unclaimed()
         if ticket.request.replica_id:
             return [replica for replica in unclaimed if replica.replica_id == ticket.request.replica_id]
-        if len(self._replicas) > 1:
+        others = [replica for replica in self._replicas.values() if replica.replica_id != ticket.avoid]
+        if any(replica.max_batch >= ticket.request.sequences for replica in others):
             return [replica for replica in unclaimed if replica.replica_id != ticket.avoid]
         return unclaimed
 
     def _pass_over(self, ticket: Ticket, allowed: list[ReplicaView]) -> None:
-        self._passed.append(ticket)
-        self._looked_past += not ticket.request.replica_id  # the pinned must not hide the rest of the queue: they wait for one replica
         large_enough = [replica for replica in allowed if replica.max_batch >= ticket.request.sequences]
+        self._passed.append(ticket)
+        if large_enough and not ticket.request.replica_id:  # who waits for one that is not there must not hide the rest of the queue
+            self._looked_past += 1
         if ticket.overtaken < MAX_OVERTAKEN or not large_enough:
             return
         if all(replica.replica_id != ticket.claim for replica in large_enough):
