@@ -23,6 +23,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 _COMPLAINT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_QUOTED = re.compile(r" '.*'", re.DOTALL)
 _SCALAR = re.compile(rb"-?[0-9][0-9.eE+-]{0,31}|true|false|null")
 
 
@@ -137,6 +138,7 @@ def _named(complaint: str, data: bytes) -> InvalidRequest:
     """Turns the decoder's complaint into ours: the field first, the value where it is a small scalar."""
     match = _COMPLAINT.match(complaint)
     what, path = (match["what"], match["path"]) if match else (complaint, None)
+    what = _QUOTED.sub("", what)
     if not path:
         return InvalidRequest(f"the body has the wrong shape: {_lower_first(what)}", param=_missing_field(what))
     return InvalidRequest(f"`{path}`{_shown_value(path, data)}: {_lower_first(what)}", param=path)

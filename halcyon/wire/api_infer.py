@@ -7,7 +7,7 @@ camelCase, one spelling a field. Durations are milliseconds.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -24,13 +24,14 @@ class InferRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fie
     """What a client asks. input: text as it stands, or messages for the model's chat template.
 
     Fields:
-        version, session_key, lane, replica_id: absent for the daemon's choice. *_ms: objectives, milliseconds from arrival.
+        version, session_key, replica_id: absent for the daemon's choice. lane: `interactive` (the default) or `bulk`.
+        *_ms: objectives, milliseconds from arrival.
     """
 
     input: str | list[ChatTurn]
     version: str | None = None
     session_key: Annotated[str, Meta(max_length=512)] | None = None
-    lane: Literal["interactive", "bulk"] | None = None
+    lane: str | None = None
     deadline_ms: ObjectiveMs | None = None
     ttft_ms: ObjectiveMs | None = None
     tpot_ms: ObjectiveMs | None = None

@@ -7,7 +7,7 @@ that exist elsewhere and mean nothing here are listed with the values at which t
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -53,9 +53,9 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TextPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One text part of a message's content."""
+    """One part of a message's content; `type` is `text`, the only kind there is here."""
 
-    type: Literal["text"]
+    type: str
     text: str
 
 

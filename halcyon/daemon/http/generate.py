@@ -21,6 +21,7 @@ from halcyon.daemon.http.several import open_calls
 from halcyon.daemon.http.sse import DONE, EventStream
 from halcyon.daemon.http.wishes import with_wishes
 from halcyon.daemon.service import Generation, InferenceService
+from halcyon.errors import UpstreamFailure
 from halcyon.wire.inference import Account, Part
 
 
@@ -75,6 +76,7 @@ async def _relay(generation: Generation, asked: Asked, stream: EventStream) -> N
     sent = False
     seen = [0] * asked.choices
     async for parts in generation:
+        _check_ending(parts)
         tokens = _new_tokens(parts, seen)
         events = asked.reply.step(parts)
         if not events:
@@ -83,6 +85,16 @@ async def _relay(generation: Generation, asked: Asked, stream: EventStream) -> N
             generation.mark_sent()
             sent = True
         await stream.send(events, tokens=tokens)
+
+
+def _check_ending(parts: Sequence[Part]) -> None:
+    """An answer that was cut short is not an answer: clients know `stop` and `length` only.
+
+    Raises:
+        UpstreamFailure: a part says `cancelled`.
+    """
+    if any(part.finish_reason == "cancelled" for part in parts):
+        raise UpstreamFailure("the answer was ended before it was complete; ask again")
 
 
 def _new_tokens(parts: Sequence[Part], seen: list[int]) -> int:
@@ -98,6 +110,7 @@ async def _answer_whole(asked: Asked, generation: Generation) -> web.StreamRespo
     answers = Answers(asked.choices)
     async with generation as running:
         async for parts in running:
+            _check_ending(parts)
             answers.add(parts)
         account = running.account()
     return web.Response(

@@ -13,6 +13,7 @@ from halcyon.daemon.http.answers import Answers
 from halcyon.daemon.http.asked import Asked
 from halcyon.daemon.http.messages import messages_bytes, messages_of, text_bytes
 from halcyon.daemon.http.sampling import choices_of, sampling_of
+from halcyon.daemon.http.wishes import lane_of
 from halcyon.daemon.http.wording import chat_logprobs
 from halcyon.errors import InvalidRequest
 from halcyon.wire.api_infer import INFER_BODY, InferAnswer, InferEnd, InferPart, InferRequest
@@ -43,7 +44,7 @@ def read_infer(data: bytes, *, limits: Limits, request_id: str) -> Asked:
         deadline_ms=body.deadline_ms,
         ttft_ms=body.ttft_ms,
         tpot_ms=body.tpot_ms,
-        lane=body.lane or "",
+        lane=lane_of(body.lane or "", shown="`lane`", param="lane"),
         session_key=body.session_key or "",
         return_token_ids=bool(body.return_token_ids),
         replica_id=body.replica_id or "",

@@ -30,6 +30,10 @@ def _message(turn: ChatTurn, path: str) -> ChatMessage:
         raise InvalidRequest(f"`{path}.content` is missing; send a string or text parts", param=f"{path}.content")
     if isinstance(turn.content, str):
         return ChatMessage(role, turn.content)
+    for i, part in enumerate(turn.content):
+        if part.type != "text":
+            field = f"{path}.content[{i}].type"
+            raise InvalidRequest(f'`{field}` must be "text": nothing else is supported', param=field)
     return ChatMessage(role, "".join(part.text for part in turn.content))
 
 

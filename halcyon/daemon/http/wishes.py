@@ -16,7 +16,19 @@ from halcyon.wire.inference import InferenceCall
 
 _PREFIX = "x-halcyon-"
 _LANES = ("interactive", "bulk")
+Lane = Literal["interactive", "bulk", ""]
 _LONGEST_SESSION_CHARS = 512
+
+
+def lane_of(text: str, *, shown: str, param: str) -> Lane:
+    """The lane that a client named, or "".
+
+    Raises:
+        InvalidRequest: there is no such lane; the message begins with `shown`.
+    """
+    if text and text not in _LANES:
+        raise InvalidRequest(f"{shown} must be one of {', '.join(_LANES)}", param=param)
+    return cast("Lane", text)
 
 
 def with_wishes(call: InferenceCall, request: web.Request) -> InferenceCall:
@@ -46,11 +58,9 @@ def _objective(request: web.Request, header: str) -> int | None:
     return value
 
 
-def _lane(request: web.Request) -> Literal["interactive", "bulk", ""]:
-    lane = request.headers.get(f"{_PREFIX}lane", "")
-    if lane and lane not in _LANES:
-        raise InvalidRequest(f"header `{_PREFIX}lane` must be one of {', '.join(_LANES)}", param=f"{_PREFIX}lane")
-    return cast('Literal["interactive", "bulk", ""]', lane)
+def _lane(request: web.Request) -> Lane:
+    header = f"{_PREFIX}lane"
+    return lane_of(request.headers.get(header, ""), shown=f"header `{header}`", param=header)
 
 
 def _session(call: InferenceCall, request: web.Request) -> str:

@@ -88,6 +88,7 @@ class ScriptedGeneration:
     async def __aiter__(self) -> AsyncIterator[tuple[Part, ...]]:
         for step in self._script:
             assert self._inside
+            await asyncio.sleep(0)  # a real generation lets the loop run between steps
             if isinstance(step, asyncio.Event):
                 self.waiting.set()
                 await step.wait()
@@ -147,7 +148,7 @@ class ScriptedService:
     async def open(self, call: InferenceCall, *, tenant: str, request_id: str) -> ScriptedGeneration:
         """Refuses, or opens the next generation."""
         if self.refusal is not None:
-            raise self.refusal
+            raise self.refusal.with_traceback(None)  # one object raised many times would keep every frame
         generation = ScriptedGeneration(self, call, request_id, self.script(call) if callable(self.script) else self.script)
         self.live += 1
         self.calls.append(call)
@@ -183,11 +184,13 @@ class CountingMetrics:
 
     started_endpoints: list[str] = field(default_factory=list)
     endings: list[tuple[str, int, str]] = field(default_factory=list)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def started(self, *, endpoint: str) -> None:
         """Keeps the label."""
         self.started_endpoints.append(endpoint)
+        self.begun.set()
 
     def finished(self, *, endpoint: str, status: int, code: str, duration_ns: int) -> None:
         """Keeps the labels."""
@@ -239,7 +242,7 @@ async def serving(
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
         await site.start()
         yield Server(port=runner.addresses[0][1], metrics=metrics)
     finally:
@@ -247,8 +250,6 @@ async def serving(
     assert service.live == 0, "a generation was left open"
 
 
-async def events_of(lines: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """The lines of a stream that say something, without their newlines."""
-    async for line in lines:
-        if line.strip():
-            yield line.decode().rstrip("\n")
+def data_of(stream: str) -> list[str]:
+    """The data of a stream's events, in order; comments left out."""
+    return [line.removeprefix("data: ") for line in stream.splitlines() if line.startswith("data: ")]
