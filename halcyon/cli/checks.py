@@ -204,7 +204,7 @@ def probe_cuda() -> list[CudaDevice] | None:
 def _supported(package: str) -> str:
     """The version range in halcyon's own metadata: one place says it, pyproject.toml."""
     for line in importlib.metadata.requires("halcyon") or []:
-        matched = re.fullmatch(rf"{re.escape(package)}\s*([<>=!~][^;]*?)\s*", line)
+        matched = re.fullmatch(rf"{re.escape(package)}\s*([<>=!~][^;]*?)\s*(;.*)?", line)
         if matched:
             return matched.group(1)
     return ""

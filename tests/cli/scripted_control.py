@@ -147,7 +147,9 @@ class ScriptedControl:
         await web.UnixSite(runner, str(self.socket)).start()
         self._started.set()
         await self._stop.wait()
+        await _turns()  # what has connected is accepted, so that it can be closed
         await runner.cleanup()
+        await _turns()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         data = await request.read()
@@ -190,6 +192,12 @@ class ScriptedControl:
             await asyncio.Event().wait()
         finally:
             self.client_left.set()
+
+
+async def _turns() -> None:
+    """Lets the loop handle whatever is ready."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def _json(value: object, status: int = 200) -> web.Response:
