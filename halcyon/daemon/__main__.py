@@ -1,0 +1,6 @@
+"""`python -m halcyon.daemon`."""
+
+from halcyon.daemon.main import main
+
+if __name__ == "__main__":
+    main()

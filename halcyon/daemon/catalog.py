@@ -1,0 +1,39 @@
+"""The models this daemon knows: one `ModelSettings` for each version, in fleet order, registered ones last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from halcyon.config.settings import ModelSettings
+from halcyon.core.rollout.versions import ModelVersions, with_version
+
+
+class Catalog:
+    """Versions by (model, version)."""
+
+    def __init__(self, models: Iterable[ModelSettings] = ()) -> None:
+        self._versions: dict[tuple[str, str], ModelSettings] = {}
+        for settings in models:
+            self.add(settings)
+
+    def add(self, settings: ModelSettings) -> None:
+        """Makes a version known; what is known of it already stays."""
+        self._versions.setdefault((settings.name, settings.version), settings)
+
+    def find(self, model: str, version: str) -> ModelSettings | None:
+        """The settings of a version."""
+        return self._versions.get((model, version))
+
+    def default_version(self, model: str) -> str:
+        """The first version of the model; '' for an unknown one."""
+        return next((version for name, version in self._versions if name == model), "")
+
+    def model_versions(self) -> tuple[ModelVersions, ...]:
+        """The same as the core wants it."""
+        known: tuple[ModelVersions, ...] = ()
+        for name, version in self._versions:
+            known = with_version(known, name, version)
+        return known
+
+    def __iter__(self) -> Iterator[ModelSettings]:
+        return iter(self._versions.values())
