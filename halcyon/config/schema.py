@@ -159,10 +159,11 @@ def _within(value: object, kind: inspect.IntType | inspect.FloatType) -> bool:
 
 
 def _range(kind: inspect.IntType | inspect.FloatType) -> str:
-    low = f"from {kind.ge}" if kind.ge is not None else f"above {kind.gt}" if kind.gt is not None else ""
-    high = f"to {kind.le}" if kind.le is not None else f"below {kind.lt}" if kind.lt is not None else ""
-    both = " ".join(part for part in (low, high) if part)
-    return f" {both}" if both else ""
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    bounds = (("at least", kind.ge), ("above", kind.gt), ("at most", kind.le), ("below", kind.lt))
+    told = [f"{word} {bound}" for word, bound in bounds if bound is not None]
+    return f", {' and '.join(told)}" if told else ""
 
 
 def _checked_items(value: object, kind: inspect.VarTupleType, item: inspect.Type) -> object:

