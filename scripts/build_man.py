@@ -57,10 +57,15 @@ which becomes this program. One daemon owns a state directory; its workers end w
 DAEMON_OPTIONS = {
     "--fleet FILE": "The fleet file. Without it, the demo fleet that comes with Halcyon.",
     "--state-dir DIR": "The state directory. One daemon owns it.",
-    "--foreground": "Log to stderr too, and tell systemd when the fleet is ready (sd_notify).",
+    "--listen HOST:PORT": "Listen here instead of where the fleet file says; port 0 takes a free one.",
+    "--foreground": "Log to stderr too.",
+    "--ready-fd N": "A file descriptor that gets one line, the fleet's state, when the fleet has settled.",
+    "--version": "Print the version and exit.",
+    "--help": "Show a help and exit.",
 }
 DAEMON_SIGNALS = {
     "SIGTERM, SIGINT": "Drain: running requests finish, new ones are refused; then end. A second one ends them.",
+    "SIGHUP": "Open the log file anew.",
 }
 
 
@@ -130,7 +135,7 @@ def _page(name: str, command: Command, every_name: list[str]) -> str:
 
 def _daemon_page() -> str:
     lines = [*_head("halcyond", 8, "the Halcyon daemon"), ".SH SYNOPSIS", ".B halcyond"]
-    lines += [_escaped("[--fleet FILE] [--state-dir DIR] [--foreground]"), ".SH DESCRIPTION", *_paragraphs(DAEMON_DESCRIPTION)]
+    lines += [_escaped("[OPTIONS]"), ".SH DESCRIPTION", *_paragraphs(DAEMON_DESCRIPTION)]
     lines += [".SH OPTIONS", *_table(DAEMON_OPTIONS), ".SH SIGNALS", *_table(DAEMON_SIGNALS), *_shared_sections()]
     lines += [".SH SEE ALSO", ".BR halcyon (1),", r".BR halcyon\-up (1)"]
     return "\n".join(lines) + "\n"

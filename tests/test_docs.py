@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -84,3 +85,11 @@ def test_commands_that_people_are_told_to_type_exist(document: str) -> None:
         name = next(name for name in sorted(LEAVES, key=len, reverse=True) if words[: len(name.split())] == name.split())
         options = {option for parameter in LEAVES[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= options, line
+
+
+def test_the_daemon_page_has_the_daemons_options() -> None:
+    """halcyond.8 names exactly the options that halcyond's own help names."""
+    done = subprocess.run([sys.executable, "-m", "halcyon.daemon", "--help"], capture_output=True, text=True, check=True, timeout=60)
+    page = (ROOT / "man" / "halcyond.8").read_text().replace(r"\-", "-")
+    tagged = {word for line in page.splitlines() for word in re.findall(r"^\\fB(--[a-z-]+)", line)}
+    assert tagged == set(re.findall(r"--[a-z-]+", done.stdout.split("options:")[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from halcyon.wire.inference import Account
@@ -27,11 +28,13 @@ def account_lines(account: Account) -> list[tuple[str, str]]:
 
 def print_account(account: Account, console: Console) -> None:
     """A panel where the console is a terminal, label and value lines otherwise."""
-    lines = [f"{label:<10}{value}" for label, value in account_lines(account)]
-    if console.is_terminal:
-        console.print(Panel(Text("\n".join(lines)), title="how it was served", title_align="left", border_style="dim", expand=False))
-    else:
-        console.print(Text("\n".join(lines)), soft_wrap=True)
+    if not console.is_terminal:
+        console.print(Text("\n".join(f"{label:<10}{value}" for label, value in account_lines(account))), soft_wrap=True)
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for label, value in account_lines(account):
+        table.add_row(Text(label, style="dim"), Text(value))
+    console.print(Panel(table, title="how it was served", title_align="left", border_style="dim", expand=False))
 
 
 def _times(account: Account) -> str:

@@ -42,7 +42,7 @@ def _replica_row(replica: ReplicaStatus) -> list[Cell]:
         Cell(one_line(why(replica))),
         Cell(str(replica.outstanding)),
         _kv_cell(replica),
-        Cell(str(replica.restarts), "yellow" if replica.restarts else ""),
+        Cell(str(replica.restarts), "yellow", terminal=None if replica.restarts else ""),
         Cell(next_try),
         Cell(replica.url or " ".join(filter(None, (replica.device, replica.dtype)))),
     ]

@@ -65,7 +65,7 @@ class BarsView:
         self._progress = Progress(
             TextColumn("{task.fields[replica]}"),
             TextColumn("[{task.fields[style]}]{task.fields[state]:<10}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24, complete_style="blue", finished_style="green", pulse_style="blue"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[why]}", markup=False, style="dim"),
             console=console,

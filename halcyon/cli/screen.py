@@ -18,14 +18,22 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+FOLDING_COLUMNS = {"why", "device", "source", "found", "remedy"}
+"""Headings of columns that hold sentences, paths or addresses."""
+
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table. `style` is rich's and is dropped in a pipe; `terminal` replaces the text where there is a terminal."""
+    """One cell of a table. `style` is rich's and is dropped in a pipe; `terminal`, where set, replaces the text on a terminal."""
 
     text: str
     style: str = ""
-    terminal: str = ""
+    terminal: str | None = None
+
+    @property
+    def on_terminal(self) -> str:
+        """The text that a terminal shows."""
+        return self.text if self.terminal is None else self.terminal
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class Screen:
 
     def document(self, value: object) -> None:
         """Writes the command's JSON document."""
-        print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
     def say(self, line: str = "", *, style: str = "") -> None:
         """One line for people and pipes; nothing under --json."""
@@ -80,9 +88,11 @@ def plain_lines(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[
 
 
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+    """Columns that say nothing are left out; those of free text fold, the rest are kept whole."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    shown = [index for index in range(len(columns)) if any(row[index].on_terminal for row in rows)]
+    for index in shown:
+        table.add_column(columns[index], overflow="fold", no_wrap=columns[index] not in FOLDING_COLUMNS)
     for row in rows:
-        table.add_row(*(Text(cell.terminal or cell.text, style=cell.style) for cell in row))
+        table.add_row(*(Text(row[index].on_terminal, style=row[index].style) for index in shown))
     return table

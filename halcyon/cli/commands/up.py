@@ -63,7 +63,7 @@ def up(
         pid = start_detached(fleet_path, directory) if running is None else running.pid
         with fleet_view(screen) as view:
             settled = Start(client, mark, pid, timeout_s, view).wait()
-    _report(screen, settled, started=running is None, is_default=not state_directory)
+    _report(screen, settled, started=running is None)
 
 
 class Start:
@@ -144,14 +144,14 @@ def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings, 
         )
 
 
-def _report(screen: Screen, status: Status, *, started: bool, is_default: bool) -> None:
+def _report(screen: Screen, status: Status, *, started: bool) -> None:
     if screen.as_json:
         screen.document(UpReport(started=started, **msgspec.structs.asdict(status)))
     else:
         if not started:
             replica_table(screen, status.replicas)
         screen.say(_headline(status), style="bold green" if status.state == "ready" else "bold yellow")
-        _how_to_go_on(screen, status, is_default=is_default)
+        _how_to_go_on(screen, status)
     if status.state != "ready":
         for replica in status.replicas:
             if replica.state in {"failed", "waiting"}:
@@ -166,8 +166,8 @@ def _headline(status: Status) -> str:
     return f"{status.state}: {ready} of {len(status.replicas)} replicas, http://{status.listen} (pid {status.pid})"
 
 
-def _how_to_go_on(screen: Screen, status: Status, *, is_default: bool) -> None:
-    where = "" if is_default else f" --state-dir {status.state_dir}"
+def _how_to_go_on(screen: Screen, status: Status) -> None:
+    where = "" if state_dir() == Path(status.state_dir) else f" --state-dir {status.state_dir}"
     model = next((model.name for model in status.models if model.ready), "MODEL")
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
     screen.hint()
