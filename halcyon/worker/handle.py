@@ -32,9 +32,6 @@ from halcyon.wire.frames import PROTOCOL, Configure, Fatal, FromWorker, Heartbea
 from halcyon.wire.framing import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 from halcyon.worker.health import HealthLimits, HealthWatch
 
-MAX_UNREAD_BYTES = 2 * MAX_FRAME_BYTES
-"""Bytes kept for a worker that does not read; over it the worker is lost."""
-
 LAST_WORDS_S = 0.5
 """How long the stream's end and the exit status wait for one another, so that the reason can name both."""
 
@@ -52,6 +49,8 @@ class WorkerSpec:
     Attributes:
         log_path: takes the worker's standard output and error; empty inherits the daemon's.
         environment: set for the worker beside what it inherits (thread counts, device visibility).
+        max_unread_bytes: kept for a worker that does not read; over it the worker is lost.
+        program: what to run; `--fd`, `--parent` and `--log` are added.
     """
 
     replica_id: str
@@ -62,6 +61,8 @@ class WorkerSpec:
     heartbeat_interval_ns: int = NS_PER_S
     health: HealthLimits = field(default_factory=HealthLimits)
     environment: Mapping[str, str] = field(default_factory=dict)
+    max_unread_bytes: int = 2 * MAX_FRAME_BYTES
+    program: tuple[str, ...] = (sys.executable, "-P", "-m", "halcyon.worker")
 
 
 class WorkerHandle:
@@ -128,8 +129,8 @@ class WorkerHandle:
         data = encode_frame(frame)
         if self._transport is None or self._lost or self._stream_ended:
             return
-        if self._transport.get_write_buffer_size() + len(data) > MAX_UNREAD_BYTES:
-            self._lose(f"it left more than {MAX_UNREAD_BYTES} bytes unread")
+        if self._transport.get_write_buffer_size() + len(data) > self._spec.max_unread_bytes:
+            self._lose(f"it left more than {self._spec.max_unread_bytes} bytes unread")
             return
         self._transport.write(data)
 
@@ -316,7 +317,7 @@ class _Link(asyncio.Protocol):
 
 
 def _start(spec: WorkerSpec, theirs: socket.socket) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "halcyon.worker", "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
+    command = [*spec.program, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
     if spec.log_path:
         command += ["--log", spec.log_path]
     return subprocess.Popen(

@@ -6,8 +6,8 @@ so a recycled pid does not match) and the process must still run `halcyon.worker
 
 from __future__ import annotations
 
-import contextlib
 import os
+import select
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,11 +15,13 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from halcyon.clock import NS_PER_S, now_ns
+
 _NOTE = "workers.json"
 _COMMAND = "halcyon.worker"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_FIELD = 22  # of /proc/PID/stat, as proc(5) counts
-_GONE_TIMEOUT_S = 2.0
+_GONE_TIMEOUT_NS = 2 * NS_PER_S
 
 
 class LiveWorker(msgspec.Struct, frozen=True):
@@ -54,14 +56,10 @@ def reap(state_dir: Path) -> list[int]:
     A missing or unreadable note means nothing to do. Blocks for two seconds at most.
     """
     note = state_dir / _NOTE
-    killed = [worker.pid for worker in _read(note) if _is_ours(worker) and _kill_session(worker.pid)]
-    processes = []
-    for pid in killed:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            processes.append(psutil.Process(pid))
-    psutil.wait_procs(processes, timeout=_GONE_TIMEOUT_S)
+    ends = [end for worker in _read(note) if (end := _kill_if_ours(worker)) is not None]
+    _wait_for([descriptor for _, descriptor in ends])
     note.unlink(missing_ok=True)
-    return killed
+    return [pid for pid, _ in ends]
 
 
 def _read(note: Path) -> list[LiveWorker]:
@@ -69,6 +67,18 @@ def _read(note: Path) -> list[LiveWorker]:
         return msgspec.json.decode(note.read_bytes(), type=list[LiveWorker])
     except (OSError, msgspec.DecodeError):
         return []
+
+
+def _kill_if_ours(worker: LiveWorker) -> tuple[int, int] | None:
+    """Kills the worker's session; returns its pid and a descriptor that becomes readable at its end. `None` if it is not ours or gone."""
+    try:
+        descriptor = os.pidfd_open(worker.pid)  # before the look: from here on the pid cannot change hands unseen
+    except OSError:
+        return None
+    if _is_ours(worker) and _kill_session(worker.pid):
+        return worker.pid, descriptor
+    os.close(descriptor)
+    return None
 
 
 def _is_ours(worker: LiveWorker) -> bool:
@@ -90,3 +100,11 @@ def _kill_session(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _wait_for(descriptors: list[int]) -> None:
+    """Until each process has ended, within the timeout over all; closes the descriptors."""
+    due_ns = now_ns() + _GONE_TIMEOUT_NS
+    for descriptor in descriptors:
+        select.select([descriptor], [], [], max(0, due_ns - now_ns()) / NS_PER_S)
+        os.close(descriptor)

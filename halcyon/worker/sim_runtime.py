@@ -115,6 +115,7 @@ class SimulatedRuntime:
                     self._changed.wait()
                     start_ns = now_ns()
                     continue
+                self._stats = engine.stats()  # what waited may run now
                 self._wait_until(end_ns)
                 self._emit(engine.finish())
                 self._stats = engine.stats()
