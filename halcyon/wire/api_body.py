@@ -17,6 +17,8 @@ import msgspec
 from halcyon.errors import InvalidRequest
 
 _T = TypeVar("_T")
+MAX_ITEMS = 4096
+"""Objects in one array of a body (messages of a conversation, parts of a message), at most."""
 _LONGEST_NEUTRAL_BYTES = 64
 _LONGEST_SHOWN = 48
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -74,6 +76,8 @@ class Fields:
         if first != b"[":
             return raw
         items = _items_decoder.decode(raw)
+        if len(items) > MAX_ITEMS:
+            raise InvalidRequest(f"`{path}` holds {len(items)} items: at most {MAX_ITEMS}", param=path)
         return msgspec.Raw(_encoder.encode([self.clean_value(item, path=f"{path}[{i}]") for i, item in enumerate(items)]))
 
     def _drop(self, key: str, value: msgspec.Raw, path: str) -> None:

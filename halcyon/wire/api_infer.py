@@ -12,9 +12,9 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from halcyon.wire.api_body import Body, Fields
+from halcyon.wire.api_body import MAX_ITEMS, Body, Fields
 from halcyon.wire.inference import Account
-from halcyon.wire.openai import TURN_FIELDS, ChatLogprob, ChatTurn, Positive, SamplingFields
+from halcyon.wire.openai import TURN_FIELDS, ChatLogprob, ChatTurn, Name, Positive, SamplingFields
 
 LONGEST_OBJECTIVE_MS = 7 * 24 * 3600 * 1000
 ObjectiveMs = Annotated[int, Meta(ge=1, le=LONGEST_OBJECTIVE_MS)]
@@ -28,8 +28,8 @@ class InferRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fie
         *_ms: objectives, milliseconds from arrival.
     """
 
-    input: str | list[ChatTurn]
-    version: str | None = None
+    input: str | Annotated[list[ChatTurn], Meta(max_length=MAX_ITEMS)]
+    version: Name | None = None
     session_key: Annotated[str, Meta(max_length=512)] | None = None
     lane: str | None = None
     deadline_ms: ObjectiveMs | None = None
@@ -38,7 +38,7 @@ class InferRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fie
     max_output_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    replica_id: str | None = None
+    replica_id: Name | None = None
 
 
 class InferPart(msgspec.Struct, frozen=True, kw_only=True):

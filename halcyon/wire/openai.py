@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from halcyon.wire.api_body import Body, Fields
+from halcyon.wire.api_body import MAX_ITEMS, Body, Fields
 
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 TopP = Annotated[float, Meta(gt=0, le=1)]
@@ -21,6 +21,7 @@ Seed = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 NotNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Name = Annotated[str, Meta(max_length=256)]
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +39,7 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return_token_ids: answers carry the ids of their tokens.
     """
 
-    model: str
+    model: Name
     temperature: Temperature | None = None
     top_p: TopP | None = None
     top_k: TopK | None = None
@@ -69,7 +70,7 @@ class ChatTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChatRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /v1/chat/completions`. `metadata` is accepted and not read."""
 
-    messages: list[ChatTurn]
+    messages: Annotated[list[ChatTurn], Meta(max_length=MAX_ITEMS)]
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None

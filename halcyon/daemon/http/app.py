@@ -12,7 +12,7 @@ from aiohttp import web
 
 from halcyon.config.settings import FleetSettings
 from halcyon.daemon.http.body import expect_within
-from halcyon.daemon.http.boundary import boundary
+from halcyon.daemon.http.boundary import boundary, note_begun
 from halcyon.daemon.http.chat import read_chat
 from halcyon.daemon.http.completions import read_completion
 from halcyon.daemon.http.generate import GenerateHandler
@@ -46,6 +46,7 @@ def build_api(
     keys = KeyRing(settings.tenants, trusted=trusted)
     outermost = boundary(metrics=metrics or NoMetrics(), max_body_bytes=limits.max_body_bytes)
     app = web.Application(client_max_size=limits.max_body_bytes, middlewares=[outermost])
+    app.on_response_prepare.append(note_begun)
     expect = expect_within(limits.max_body_bytes)
     for path, name, dialect in (
         ("/v1/infer", "infer", read_infer),

@@ -47,10 +47,10 @@ def expect_within(max_body_bytes: int) -> Callable[[web.Request], object]:
 
     async def expect(request: web.Request) -> web.StreamResponse | None:
         if (request.content_length or 0) > max_body_bytes:
-            return error_response(too_large(max_body_bytes), Exchange(request))
+            return error_response(too_large(max_body_bytes), Exchange.begin(request))
         if request.headers["Expect"].lower() != "100-continue":
             refused = InvalidRequest("the only expectation understood is `Expect: 100-continue`")
-            return error_response(refused, Exchange(request))
+            return error_response(refused, Exchange.begin(request))
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer itself has not begun
         return None

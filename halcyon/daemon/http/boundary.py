@@ -50,6 +50,12 @@ def boundary(*, metrics: HttpMetrics, max_body_bytes: int) -> Middleware:
     return answer
 
 
+async def note_begun(request: web.Request, response: web.StreamResponse) -> None:
+    """For `on_response_prepare`: from now on no second answer can be sent."""
+    del request, response
+    Exchange.note_begun()
+
+
 async def _answered(request: web.Request, handler: _Handler, exchange: Exchange, max_body_bytes: int) -> web.StreamResponse:
     try:
         response = await handler(request)
@@ -73,6 +79,8 @@ async def _answered(request: web.Request, handler: _Handler, exchange: Exchange,
 
 async def _failed(error: RequestError, exchange: Exchange) -> web.StreamResponse:
     exchange.code = error.code
+    if exchange.stream is None and exchange.begun:
+        raise ConnectionAbortedError("an answer that is no event stream broke off half way")  # only the connection's end can say so
     if exchange.stream is None:
         return error_response(error, exchange)
     await exchange.stream.finish(error_event(error, exchange.request_id) + DONE)

@@ -21,6 +21,8 @@ from halcyon.wire.openai import COMPLETION_BODY, CompletionAnswer, CompletionCho
 
 DEFAULT_MAX_TOKENS = 16
 """What the OpenAI API gives a completion without `max_tokens`."""
+MAX_PROMPT_TOKEN_IDS = 1_048_576
+"""More than any context holds; keeps a hostile list from costing anything further on."""
 _BYTES_PER_TOKEN = 4
 _encode = msgspec.json.Encoder().encode
 Prompt = str | tuple[int, ...]
@@ -69,6 +71,8 @@ def prompts_of(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
         prompts = [_one_prompt(item) for item in prompt]
     if not prompts or not all(prompts):
         raise InvalidRequest("`prompt` is empty; send text or token ids", param="prompt")
+    if any(len(item) > MAX_PROMPT_TOKEN_IDS for item in prompts if isinstance(item, tuple)):
+        raise InvalidRequest(f"`prompt` holds more than {MAX_PROMPT_TOKEN_IDS} token ids; send fewer", param="prompt")
     if len({type(item) for item in prompts}) > 1:
         raise InvalidRequest("`prompt` mixes text and token ids; send one form", param="prompt")
     return prompts

@@ -18,6 +18,7 @@ class Exchange:
     """Attributes:
     request_id: ours, unique for ever. label: what `x-request-id` of the answer says: the client's own, if it sent a valid one.
     stream: set once the headers of a stream are out; from then on a failure is an event, not a status.
+    begun: whether the headers of any answer are out.
     code: how it ended, for the metrics.
     """
 
@@ -26,12 +27,13 @@ class Exchange:
         sent = request.headers.get("x-request-id", "")
         self.label = sent if _LABEL.fullmatch(sent) else self.request_id
         self.stream: EventStream | None = None
+        self.begun = False
         self.code = "ok"
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers that every answer carries."""
-        return {"x-request-id": self.label, "x-halcyon-request": self.request_id}
+        return {"x-request-id": self.label, "x-halcyon-request": self.request_id, "Server": "halcyon"}
 
     @staticmethod
     def begin(request: web.Request) -> Exchange:
@@ -44,3 +46,10 @@ class Exchange:
     def current() -> Exchange:
         """The exchange that the boundary began for this request."""
         return _current.get()
+
+    @staticmethod
+    def note_begun() -> None:
+        """Headers are going out. An answer of the HTTP layer itself, before the boundary, has no exchange."""
+        exchange = _current.get(None)
+        if exchange is not None:
+            exchange.begun = True

@@ -22,6 +22,8 @@ FLUSH_TIMEOUT_S = 30.0
 """How long the end of a stream waits for a client that does not read."""
 _LAG_BYTES = 64 * 1024
 """A client with more than this unread does not keep up; from there on its tokens are counted."""
+_FLUSHED_BYTES = 8 * 1024
+"""With no more than this unread the end of a response does not wait: it is under every low-water mark."""
 _HEARTBEAT = b": waiting\n\n"
 _HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -87,7 +89,7 @@ class EventStream:
     async def finish(self, events: bytes) -> None:
         """Writes the last events and ends the response cleanly, or drops the connection of a client that has stopped reading."""
         await self._write(events)
-        if self._held_bytes() > _LAG_BYTES:
+        if self._held_bytes() > _FLUSHED_BYTES:
             await self._wait_while_read()
         await self.response.write_eof()
 

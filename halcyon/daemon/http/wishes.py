@@ -64,7 +64,8 @@ def _lane(request: web.Request) -> Lane:
 
 
 def _session(call: InferenceCall, request: web.Request) -> str:
-    header = request.headers.get(f"{_PREFIX}session", "")[:_LONGEST_SESSION_CHARS]
+    sent = request.headers.get(f"{_PREFIX}session", "")[:_LONGEST_SESSION_CHARS]
+    header = sent.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # a header may be any bytes, a key must be text
     if call.endpoint == "infer":
         return call.session_key or header
     return header or call.session_key[:_LONGEST_SESSION_CHARS]

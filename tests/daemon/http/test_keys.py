@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 
 import aiohttp
 import openai
@@ -111,3 +113,16 @@ async def test_without_tenants_any_key_passes() -> None:
     async with serving(service) as server, server.sdk(key="anything") as client:
         await client.completions.create(model="tiny", prompt="x")
     assert service.tenants == [""]
+
+
+async def test_a_session_header_of_any_bytes_is_text() -> None:
+    """A session header that is not UTF-8 becomes a key that can be encoded again, rather than a failure further in."""
+    service = ScriptedService()
+    async with serving(service) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        body = json.dumps(BODY).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nx-halcyon-session: a\xffb\r\nContent-Length: %d\r\n\r\n" % len(body)
+        writer.write(head + body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    assert service.call.session_key.encode() == "a\ufffdb".encode()

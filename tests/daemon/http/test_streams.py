@@ -161,3 +161,14 @@ async def test_a_reading_client_is_never_cut() -> None:
         async for chunk in response.content.iter_any():
             size += chunk.count(b"x")
     assert size >= _STEPS * len(_LONG)
+
+
+async def test_an_old_client_gets_its_stream_too() -> None:
+    """HTTP/1.0 knows no chunks: the stream is plain bytes and ends with the connection."""
+    async with serving(ScriptedService()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        body = json.dumps(BODIES[1][1]).encode()
+        writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        answer = (await reader.read()).decode()
+        writer.close()
+    assert answer.endswith("\n\ndata: [DONE]\n\n")
