@@ -14,6 +14,7 @@ from typing import Generic, TypeVar, cast
 from halcyon.config.problems import Problems, may_be_secret, show, suggestion
 from halcyon.config.schema import Key, Mismatch, checked, expected, keys_of
 from halcyon.config.settings import FleetSettings
+from halcyon.config.units import format_size
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -69,7 +70,8 @@ class Entry(Generic[T]):
         if field in self.broken:
             return
         key = next(k for k in keys_of(type(self.settings)) if k.field.name == field)
-        value = show(getattr(self.settings, field), secret=key.secret)
+        setting = getattr(self.settings, field)
+        value = show(format_size(setting) if key.is_size and isinstance(setting, int) else setting, secret=key.secret)
         problems.add(str(self.place), f"{key.name} = {value}: {text}" if field in self.given else f"{key.name} is missing: {text}")
 
 

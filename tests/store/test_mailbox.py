@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halcyon.store.mailbox import MAX_COMMITS, Commit, Mailbox
@@ -14,6 +14,7 @@ def row(number: int) -> DecisionRow:
     return DecisionRow(at=float(number), kind="dispatch")
 
 
+@settings(deadline=None)
 @given(puts=st.lists(st.integers(1, 30), max_size=8), bound=st.integers(1, 40))
 def test_the_newest_rows_stay_in_order_and_the_rest_is_counted(puts: list[int], bound: int) -> None:
     """However rows come and are put back, what is taken last is the newest `bound` of them in order; kept + dropped = left."""
