@@ -10,6 +10,7 @@ One of the three places that may catch everything. Commands raise; only this fil
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -84,7 +85,10 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. A terminal that cannot show a character gets a question mark instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

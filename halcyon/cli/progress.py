@@ -63,7 +63,7 @@ class BarsView:
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("{task.fields[replica]}"),
+            TextColumn("{task.fields[replica]}", markup=False),
             TextColumn("[{task.fields[style]}]{task.fields[state]:<10}"),
             BarColumn(bar_width=24, complete_style="blue", finished_style="green", pulse_style="blue"),
             TimeElapsedColumn(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -20,6 +21,15 @@ from rich.text import Text
 
 FOLDING_COLUMNS = {"why", "device", "source", "found", "remedy"}
 """Headings of columns that hold sentences, paths or addresses."""
+
+
+_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+_HARMLESS = _PICTURES | {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
+
+
+def harmless(text: str) -> str:
+    """Text that a terminal shows and does not obey: control characters become their pictures. An answer may hold anything."""
+    return text.translate(_HARMLESS)
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,10 @@ class Screen:
     def draw(self, renderable: RenderableType) -> None:
         """Something of rich's, on a terminal."""
         Console(highlight=False).print(renderable)
+
+    def busy(self, what: str) -> AbstractContextManager[object]:
+        """Shows that something takes a moment, on a terminal."""
+        return Console(highlight=False).status(what) if self.is_terminal else nullcontext()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """A table: rich on a terminal, aligned columns with upper-case headings in a pipe."""

@@ -116,6 +116,7 @@ class ScriptedControl:
     error: RequestError | None = None
     raw_reply: bytes | None = None
     stream: list[bytes] = field(default_factory=stream_of)
+    output: str = ANSWER
     hold_stream: bool = False
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
     client_left: threading.Event = field(default_factory=threading.Event)
@@ -177,7 +178,7 @@ class ScriptedControl:
 
     async def _infer(self, request: web.Request) -> web.StreamResponse:
         if not self.calls[-1][2].get("stream"):
-            return _json(InferAnswer(**ACCOUNT, output=ANSWER, finish_reason="stop"))
+            return _json(InferAnswer(**ACCOUNT, output=self.output, finish_reason="stop"))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for event in self.stream:

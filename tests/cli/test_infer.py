@@ -118,6 +118,23 @@ def test_misuse_is_refused_before_anything_is_sent(command: Command, daemon: Scr
     assert daemon.calls == []
 
 
+@pytest.mark.parametrize("flags", [(), ("--no-stream",)])
+def test_an_answer_cannot_drive_the_terminal(command: Command, daemon: ScriptedControl, flags: tuple[str, ...]) -> None:
+    """Control characters of an answer are shown as pictures on a terminal, line breaks kept; a pipe gets them as they are."""
+    text = "a\x1b]0;title\x07b\nc\x9b"
+    daemon.stream = stream_of(text)
+    daemon.output = text
+    assert command("infer", "m", "x", *flags).out == text + "\n"
+    shown = command("infer", "m", "x", *flags, terminal=True).out
+    assert "a␛]0;title␇b\nc\ufffd\n" in shown
+
+
+def test_a_text_that_is_not_utf8_is_refused(command: Command, daemon: ScriptedControl) -> None:
+    """Bytes that are no text exit with 2 before anything is sent."""
+    assert command("infer", "m", os.fsdecode(b"caf\xe9")).code == 2
+    assert daemon.calls == []
+
+
 def test_a_failed_stream_fails_the_command(command: Command, daemon: ScriptedControl) -> None:
     """An error event in mid-stream: what came stays on stdout and ends with a line break, the reason is on stderr, exit 1."""
     daemon.stream = [*stream_of("Because of", ended=False), error_event(UpstreamFailure("the replica was lost")), b"data: [DONE]\n\n"]

@@ -26,7 +26,8 @@ def doctor(state_directory: StateDir = "", as_json: AsJson = False) -> None:
     Looks at Python, torch, CUDA, transformers, memory, cores, disk, the state directory, the socket, the model cache, uvloop and pip, and
     changes nothing. Exit status 1 when a check fails."""
     screen = Screen(as_json=as_json)
-    checks = all_checks(state_directory)
+    with screen.busy("Looking at torch, devices and disks …"):
+        checks = all_checks(state_directory)
     healthy = all(check.verdict != "fail" for check in checks)
     if as_json:
         screen.document(DoctorReport(healthy=healthy, checks=checks))

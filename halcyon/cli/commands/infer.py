@@ -20,7 +20,7 @@ from halcyon.cli.answers import Answer, AnswerReader, read_answer
 from halcyon.cli.client import ControlClient, connect
 from halcyon.cli.completion import complete_replica
 from halcyon.cli.options import AsJson, ModelName, StateDir
-from halcyon.cli.screen import Screen
+from halcyon.cli.screen import Screen, harmless
 from halcyon.errors import ConfigError
 from halcyon.wire.inference import Account
 
@@ -119,14 +119,14 @@ def infer(
     if as_json:
         screen.document(answer)
     elif no_stream:
-        screen.say(answer.output)
+        screen.say(harmless(answer.output) if screen.is_terminal else answer.output)
     if not as_json:
         _print_account(answer.account, wanted=with_account)
 
 
 def _input(text: str, system: str, *, raw: bool) -> str | list[dict[str, str]]:
     """The endpoint's `input`: messages for the chat template, or the bare text."""
-    said = sys.stdin.read() if text == "-" else text
+    said = _utf8(text)
     if not said:
         raise ConfigError(["TEXT is empty. Say something, or give - to read it from stdin."])
     if raw and system:
@@ -134,6 +134,16 @@ def _input(text: str, system: str, *, raw: bool) -> str | list[dict[str, str]]:
     if raw:
         return said
     return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": said}]
+
+
+def _utf8(text: str) -> str:
+    """The text, or stdin's for -."""
+    try:
+        said = sys.stdin.read() if text == "-" else text
+        said.encode()
+    except UnicodeError:
+        raise ConfigError(["TEXT is not valid UTF-8. Convert it first, with iconv for example."]) from None
+    return said
 
 
 def _body(**fields: object) -> dict[str, object]:
@@ -151,7 +161,7 @@ def _streamed(client: ControlClient, body: dict[str, object]) -> Answer:
     try:
         with closing(_texts(client, body, reader)) as texts:
             for piece in texts:
-                sys.stdout.write(piece)
+                sys.stdout.write(harmless(piece) if sys.stdout.isatty() else piece)
                 sys.stdout.flush()
     finally:
         if reader.output and not reader.output.endswith("\n"):
