@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from halcyon.config.paths import cache_dir, history_path, lock_path, log_path, m
 from halcyon.config.settings import FleetSettings
 from halcyon.core.restart import RestartSettings
 from halcyon.daemon.assembly import Assembly, Surroundings
+from halcyon.daemon.changes import Changes
 from halcyon.daemon.launcher import Launcher, LaunchSettings, threads_each
 from halcyon.daemon.listeners import Listeners
 from halcyon.daemon.lock import InstanceLock
@@ -65,8 +67,10 @@ class Daemon:
     def __init__(self, options: DaemonOptions) -> None:
         self._options = options
         self._stack = AsyncExitStack()
-        self._settled = asyncio.Event()
+        self._changes = Changes()
+        self._has_settled = False
         self._exit_code = ExitCode.OK
+        self._identity: Identity | None = None
         self._notifier = ServiceNotifier()
         self._tasks = Tasks(self._crashed)
 
@@ -85,11 +89,16 @@ class Daemon:
 
     def status(self) -> Status:
         """The daemon at a glance."""
+        assert self._identity is not None, "a daemon has a status once it is entered"
         return self.fleet.report.status(self._identity)
 
     async def settled(self) -> Status:
         """Waits until every replica's first start came to an end, well or badly."""
-        await self._settled.wait()
+        return await self.until(lambda status: status.state != "starting")
+
+    async def until(self, holds: Callable[[Status], bool]) -> Status:
+        """The first status that `holds`. Looks whenever a replica says something or a request ends."""
+        await self._changes.until(lambda: holds(self.status()))
         return self.status()
 
     async def ended(self) -> ExitCode:
@@ -214,12 +223,13 @@ class Daemon:
     # ---- what happens to it ------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """A replica's state changed: the first settlement is told to whoever waits for it."""
-        if self._settled.is_set() or not hasattr(self, "_identity"):
+        """A replica said something or a request ended. The first settlement is told to the service manager."""
+        self._changes.tell()
+        if self._has_settled or self._identity is None:
             return
         state = self.fleet.report.state()
         if state != "starting":
-            self._settled.set()
+            self._has_settled = True
             self._notifier.ready(f"{state}, listening on {self._identity.listen}")
             _log.info("settled", state=state)
 

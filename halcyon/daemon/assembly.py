@@ -34,7 +34,7 @@ class Surroundings:
 
     Attributes:
         connections: clients connected now. on_broken: the core cannot go on. drain_began: the daemon is going down.
-        changed: some replica's state changed.
+        changed: a replica said something, or a request ended.
     """
 
     launch: Launch
@@ -57,7 +57,9 @@ class Assembly:
         core = ControlPlane(ControlSettings(models=self.catalog.model_versions(), max_queue=limits.max_queue), rng=around.rng)
         self.loop = ControlLoop(core, carry_out=self._carry_out, on_broken=around.on_broken)
         self.traffic = Traffic(handle=self._handle, link_to=lambda replica_id: self.supervisor.link_to(replica_id), now=self.loop.now)
+        self.store = around.store
         self.history = History(around.store)
+        self._changed = around.changed
         self.supervisor = self._supervisor(around)
         self.drain = Drain(
             handle=self.loop.handle, end_running=self._end_running, began=around.drain_began, timeout_s=limits.drain_timeout_s
@@ -119,6 +121,7 @@ class Assembly:
     def _request_ended(self, live: LiveRequest) -> None:
         self.metrics.request_ended(live)
         self.history.request_ended(live)
+        self._changed()
 
     def _misaddressed(self, refusal: Refusal) -> None:
         self.metrics.request_misaddressed(refusal.code)

@@ -40,7 +40,7 @@ class _Answer:
     def add(self, delta: Delta, now: int) -> int:
         """Counts the delta in; returns how many tokens it brought."""
         grown = max(0, delta.output_tokens - self.output_tokens)
-        self.output_tokens += grown
+        self.output_tokens = delta.output_tokens if delta.finish_reason else self.output_tokens + grown
         self.prompt_tokens = max(self.prompt_tokens, delta.prompt_tokens)
         self.cached_tokens = max(self.cached_tokens, delta.cached_tokens)
         if grown:

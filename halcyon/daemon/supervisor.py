@@ -213,6 +213,7 @@ class Supervisor:
                 self._traffic.sequence_failed(replica.replica_id, frame)
             case Heartbeat():
                 replica.figures.heard(frame)
+                self._ports.changed()
             case Stage():
                 if replica.staged(frame):
                     self._note(replica, frame.detail)

@@ -104,16 +104,8 @@ class Traffic:
 
     def iteration(self, replica_id: str, frame: Iteration) -> None:
         """What one iteration produced, to its readers and to the core."""
-        self._handle(
-            IterationFinished(
-                replica_id=replica_id,
-                duration_ns=frame.duration_ns,
-                running=frame.running,
-                decode_tokens=frame.decode_tokens,
-                prefill_tokens=frame.prefill_tokens,
-                batch_id=frame.batch_id,
-            )
-        )
+        if frame.duration_ns:  # a remote server does not say how long its iterations take
+            self._handle(_iteration_finished(replica_id, frame))
         finished, unknown = self._deliver(replica_id, frame)
         if unknown:
             self._cancel(replica_id, unknown)
@@ -207,6 +199,17 @@ class Traffic:
         link = self._link_to(replica_id)
         if link is not None and sequence_ids:
             link.send(Cancel(tuple(sequence_ids)))
+
+
+def _iteration_finished(replica_id: str, frame: Iteration) -> IterationFinished:
+    return IterationFinished(
+        replica_id=replica_id,
+        duration_ns=frame.duration_ns,
+        running=frame.running,
+        decode_tokens=frame.decode_tokens,
+        prefill_tokens=frame.prefill_tokens,
+        batch_id=frame.batch_id,
+    )
 
 
 def _count_finished(finished: dict[str, SequencesFinished], running: _Running, output_tokens: int) -> None:
