@@ -81,10 +81,15 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/completions`. prompt: text, token ids, or several of either."""
+    """Body of `POST /v1/completions`.
+
+    Fields:
+        prompt: text, token ids, or several of either.
+        max_tokens: absent for the API's small default; null for as much as the context holds.
+    """
 
     prompt: str | list[str | TokenId | list[TokenId]]
-    max_tokens: Positive | None = None
+    max_tokens: Positive | UnsetType | None = UNSET
     max_completion_tokens: Positive | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     stream_options: StreamOptions | None = None

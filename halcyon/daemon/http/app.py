@@ -56,10 +56,13 @@ def build_api(
         handler = GenerateHandler(service, dialect, keys=keys, limits=limits, flush_timeout_s=flush_timeout_s)
         app.router.add_post(path, handler.__call__, name=name, expect_handler=expect)
     looks = Looks(service, keys=keys, metrics_text=metrics_text, metrics_need_key=not loopback)
-    app.router.add_get("/v1/models", looks.models, name="models")
-    app.router.add_get("/v1/models/{model:.+}", looks.model, name="model")
-    app.router.add_get("/healthz", looks.health, name="healthz")
-    app.router.add_get("/health", looks.health, name="health")
-    app.router.add_get("/readyz", looks.ready, name="ready")
-    app.router.add_get("/metrics", looks.metrics, name="metrics")
+    for path, name, look in (
+        ("/v1/models", "models", looks.models),
+        ("/v1/models/{model:.+}", "model", looks.model),
+        ("/healthz", "healthz", looks.health),
+        ("/health", "health", looks.health),
+        ("/readyz", "ready", looks.ready),
+        ("/metrics", "metrics", looks.metrics),
+    ):
+        app.router.add_get(path, look, name=name, expect_handler=expect)
     return app

@@ -39,7 +39,7 @@ def read_completion(data: bytes, *, limits: Limits, request_id: str) -> Asked:
     sampling = sampling_of(
         body,
         limits=limits,
-        max_output_tokens=agreed_max_tokens(body.max_tokens, body.max_completion_tokens) or DEFAULT_MAX_TOKENS,
+        max_output_tokens=_max_tokens_of(body),
         logprobs=body.logprobs is not None,
         top_logprobs=body.logprobs or 0,
     )
@@ -54,6 +54,12 @@ def read_completion(data: bytes, *, limits: Limits, request_id: str) -> Asked:
     )
     calls = tuple(_with_prompt(shared, prompt) for prompt in prompts)
     return Asked(calls=calls, reply=CompletionReply(body, request_id, prompts=len(prompts)))
+
+
+def _max_tokens_of(body: CompletionRequest) -> int | None:
+    if body.max_tokens is UNSET:
+        return body.max_completion_tokens or DEFAULT_MAX_TOKENS
+    return agreed_max_tokens(body.max_tokens, body.max_completion_tokens)
 
 
 def prompts_of(prompt: str | list[str | int | list[int]]) -> list[Prompt]:

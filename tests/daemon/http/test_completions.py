@@ -22,6 +22,16 @@ async def test_plain_answer_carries_text_finish_reason_and_usage() -> None:
     assert (service.call.text, service.call.input_bytes, service.call.sampling.max_output_tokens) == ("once", 4, 16)
 
 
+@pytest.mark.parametrize(
+    ("fields", "maximum"), [({}, 16), ({"max_tokens": None}, None), ({"max_tokens": 3}, 3), ({"max_completion_tokens": 4}, 4)]
+)
+async def test_null_means_no_maximum_and_silence_the_default(fields: dict[str, int | None], maximum: int | None) -> None:
+    """An explicit null lifts the small default, as load generators expect; both names of the bound work."""
+    async with serving(service := ScriptedService()) as server, server.sdk() as client:
+        await client.completions.create(model="tiny", prompt="x", extra_body=fields)
+    assert service.call.sampling.max_output_tokens == maximum
+
+
 async def test_stream_carries_text_and_usage_at_its_end() -> None:
     """A completion stream is text as it comes, a reason, and usage where it was asked for (Streams)."""
     async with serving(ScriptedService(spoken("Hel", "lo"))) as server, server.sdk() as client:
