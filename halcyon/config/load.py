@@ -48,8 +48,9 @@ def parse_fleet(text: str, *, file: str, anchor: Path, host: Host | None = None)
     problems = Problems(file)
     fleet = decode(_parse(text, file), FleetSettings, Place(), problems)
     check_fleet(fleet, host=host or Host.read(), anchor=anchor, problems=problems)
-    if problems.lines:
-        raise ConfigError(problems.lines)
+    lines = problems.lines
+    if lines:
+        raise ConfigError(lines)
     return _anchored(fleet.settings, anchor)
 
 

@@ -26,13 +26,16 @@ class Problems:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self.lines: list[str] = []
+        self._lines: dict[str, None] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """All of them, each once."""
+        return list(self._lines)
 
     def add(self, place: str, text: str) -> None:
         """Notes a problem at a table; `place` is empty for the file as a whole."""
-        line = f"{self._file}: {place}: {text}" if place else f"{self._file}: {text}"
-        if line not in self.lines:
-            self.lines.append(line)
+        self._lines[f"{self._file}: {place}: {text}" if place else f"{self._file}: {text}"] = None
 
 
 def show(value: object, *, secret: bool = False) -> str:

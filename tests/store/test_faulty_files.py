@@ -66,6 +66,25 @@ def test_a_full_disk_degrades_and_recovers(open_store: Opener, request_row: Rows
     assert store.status().rows_written + store.status().rows_dropped == 2000
 
 
+def test_a_read_only_file_degrades_and_recovers(open_store: Opener, request_row: Rows) -> None:
+    """While the file may only be read `status` says so; rows left meanwhile are written once it may be written again."""
+    read_only = {"now": True}
+
+    def open_guarded(path: Path, *, busy_timeout_ms: int) -> HistoryFile:
+        file = open_history(path, busy_timeout_ms=busy_timeout_ms)
+        file.db.execute(f"PRAGMA query_only = {int(read_only['now'])}")
+        return file
+
+    store = open_store(open_file=open_guarded)
+    store.record_request(request_row(1))
+    assert "readonly" in commit_fails(store)
+    assert "readonly" in store.status().degraded
+    read_only["now"] = False
+    store.commit_now().result(WAIT_S)
+    assert store.status().degraded == ""
+    assert len(store.queries.requests()) == 1
+
+
 def test_garbage_is_set_aside_and_a_new_file_begun(open_store: Opener, path: Path, request_row: Rows) -> None:
     """A file that is no database is renamed, byte for byte, and the history goes on in a new one without losing a row."""
     garbage = b"this is not a database, it is a shopping list\n" * 100
