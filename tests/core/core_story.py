@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, Literal
 
 from halcyon.core.actions import Action, Cancel, Dispatch, Fail, Refuse
+from halcyon.core.batching.fill import BatchFormer, FillFreeSlots
 from halcyon.core.control import ControlPlane, ControlSettings
 from halcyon.core.events import (
     ClientGone,
@@ -27,8 +29,8 @@ MODELS = (ModelVersions("m", ("v1", "v2")),)
 class Story:
     """A plane, the instant it is in, and everything it was told and ordered."""
 
-    def __init__(self, *, seed: int = 0, max_queue: int = 512) -> None:
-        self.plane = ControlPlane(ControlSettings(models=MODELS, max_queue=max_queue), rng=random.Random(seed))
+    def __init__(self, *, seed: int = 0, max_queue: int = 512, former: Callable[[], BatchFormer] = FillFreeSlots) -> None:
+        self.plane = ControlPlane(ControlSettings(models=MODELS, max_queue=max_queue), rng=random.Random(seed), former=former)
         self.now = 0
         self.told: list[tuple[int, Event]] = []
         self.ordered: list[list[Action]] = []

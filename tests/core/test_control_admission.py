@@ -171,3 +171,14 @@ def test_an_id_in_use_raises_and_changes_nothing(story: Story) -> None:
         story.replica("a")
     assert story.plane.totals() == before
     assert refused(story.timer()) == {"waiting": "deadline_unreachable"}
+
+
+def test_a_rate_is_not_carried_over_an_idle_hour() -> None:
+    """After everything ended, the next busy period begins without a rate: one second, not an hour's share."""
+    story = Story(max_queue=1)
+    story.replica("a", max_batch=1)
+    story.arrive_all("r0", "r1")
+    story.at(1_000_000).finish("r0", "a")
+    story.at(2_000_000).finish("r1", "a")
+    story.at(3_600_000_000_000).arrive_all("s0", "s1")
+    assert refusal_of(story.arrive("s2")).retry_after_ms == 1000

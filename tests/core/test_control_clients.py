@@ -65,6 +65,7 @@ def test_a_report_of_a_former_life_does_not_free_a_slot_twice(story: Story) -> N
     assert story.where("r") == "b"
     assert story.finish("r", "a") == []
     assert story.plane.outstanding() == {"a": 0, "b": 1}
+    assert (story.plane.totals().in_flight, story.plane.totals().finished) == (1, 0)
 
 
 def test_a_replica_that_reports_too_much_frees_only_what_was_held(story: Story) -> None:
@@ -129,3 +130,13 @@ def test_a_storm_of_departures_while_a_replica_restarts_leaves_nothing(story: St
         story.finish(f"r{number}", "a")
     assert story.plane.outstanding() == {"a": 0}
     assert story.plane.totals().gone == 8
+
+
+def test_a_client_that_left_in_the_middle_is_told_nothing_more(story: Story) -> None:
+    """It saw a byte, left, and then its replica died: the request has ended once already."""
+    story.replica("a")
+    story.arrive("r")
+    story.first_byte("r")
+    story.gone("r")
+    assert story.tell(ReplicaLost("a", "killed")) == []
+    assert (story.plane.totals().gone, story.plane.totals().failed) == (1, 0)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from core_story import Story, refused, sent
 
 from halcyon.core.actions import Dispatch
+from halcyon.core.batching.fill import Batch, Choose, FillFreeSlots
+from halcyon.core.batching.waiting import WaitingQueue
 from halcyon.core.events import ReplicaLost, ReplicaReady
+from halcyon.core.fleet import ReplicaView
 
 
 def test_the_order_of_service_is_lane_priority_deadline_arrival(story: Story) -> None:
@@ -118,6 +122,46 @@ def test_a_client_that_leaves_frees_the_replica_kept_for_it(story: Story) -> Non
         small += 1
     assert small == 8
     assert sent(story.gone("large")) == {"a": ("t8",)}
+
+
+def test_a_deadline_that_passes_frees_the_replica_kept_for_it(story: Story) -> None:
+    """When the starved large request expires, the small one behind it runs in the same call."""
+    story.replica("a", max_batch=4)
+    story.arrive_all("s0", "s1", "s2")
+    story.arrive("large", sequences=4, deadline_ns=100, priority=1)
+    small = 0
+    while story.arrive(f"t{small}"):
+        story.finish(f"t{small}", "a")
+        small += 1
+    assert sent(story.at(100).timer()) == {"a": (f"t{small}",)}
+
+
+def test_a_former_may_hold_work_back_until_it_is_asked_again() -> None:
+    """A former that lingers names an instant; the plane wakes for it, asks again, and its batch leaves then."""
+
+    class Lingering(FillFreeSlots):
+        """Holds everything back for 10 ns after it is first asked."""
+
+        def __init__(self) -> None:
+            self.until_ns: int | None = None
+
+        def form(self, queue: WaitingQueue, replicas: Sequence[ReplicaView], choose: Choose, *, now: int) -> tuple[Batch, ...]:
+            self.until_ns = now + 10 if self.until_ns is None else self.until_ns
+            if now < self.until_ns:
+                return ()
+            self.until_ns = None
+            return super().form(queue, replicas, choose, now=now)
+
+        def next_wakeup(self) -> int | None:
+            return self.until_ns
+
+    story = Story(former=Lingering)
+    story.replica("a")
+    assert story.arrive("r0") == []
+    assert story.at(4).arrive("r1") == []
+    assert story.plane.next_wakeup() == 10
+    assert sent(story.at(10).timer()) == {"a": ("r0", "r1")}
+    assert story.plane.next_wakeup() is None
 
 
 def test_expiry_does_not_wait_for_a_busy_worker(story: Story) -> None:

@@ -287,7 +287,8 @@ class ControlPlaneMachine(RuleBasedStateMachine):
     @rule(pick=PICK, other=PICK)
     def late_news(self, pick: int, other: int) -> None:
         """A report of a request by a replica that does not hold it."""
-        names = [*self.witness.requests, "nobody"]
+        holding = [request_id for request_id, known in self.witness.requests.items() if known.remaining]
+        names = holding or [*self.witness.requests, "nobody"]
         request_id, replica_id = names[pick % len(names)], self._replica(other)
         known = self.witness.requests.get(request_id)
         if known is None or known.replica_id != replica_id or not known.remaining:

@@ -197,3 +197,20 @@ def test_a_replica_that_flaps_serves_again(story: Story) -> None:
         story.finish(f"r{turn}", "a")
         story.finish(f"s{turn}", "a")
     assert story.plane.totals().finished == 200
+
+
+def test_a_replica_that_comes_back_has_rested_enough(story: Story) -> None:
+    """A busy replica that dies and is ready again serves at once: its pause was of its former life."""
+    story.replica("a")
+    story.arrive("r")
+    story.fail("r", "a", busy=True)
+    story.tell(ReplicaLost("a", "killed"))
+    assert sent(story.tell(ReplicaReady(replica_id="a", kind="continuous", max_batch=4))) == {"a": ("r",)}
+
+
+def test_a_failure_on_the_last_draining_replica_is_answered(story: Story) -> None:
+    """A request that would be retried, with nothing left that could take it, is refused instead of waiting for ever."""
+    story.replica("a")
+    story.arrive("r")
+    story.tell(ReplicaDrainStarted("a"))
+    assert refused(story.fail("r", "a")) == {"r": "no_capacity"}

@@ -122,7 +122,6 @@ class _Filling:
         self._claimed.append(ticket.claim)
 
     def _take(self, ticket: Ticket, replica: ReplicaView) -> None:
-        ticket.claim = ""
         self._replicas[replica.replica_id] = replica.taking(ticket.request.sequences)
         self._taken.setdefault(replica.replica_id, []).append(ticket)
         for left_behind in self._passed:

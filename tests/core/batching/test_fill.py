@@ -73,6 +73,18 @@ def test_those_who_wait_for_an_absent_replica_hide_nobody() -> None:
     assert ids(FillFreeSlots().form(queue, [replica("a", 1)], first, now=0)) == {"a": ["free"]}
 
 
+def test_those_who_wait_for_a_full_replica_alone_hide_nobody() -> None:
+    """Forty requests pinned to a replica that is full do not keep the next one from the replica beside it."""
+    queue = queue_of(*[1] * 40, replica_id="full")
+    queue.push(Ticket(request=Request(request_id="free", model="m", version="v1", arrived_ns=200, prompt_tokens=1), number=200))
+    assert ids(FillFreeSlots().form(queue, [replica("full", 0), replica("a", 1)], first, now=0)) == {"a": ["free"]}
+
+
+def test_those_who_wait_for_a_larger_replica_hide_nobody() -> None:
+    """Forty requests that only a replica still loading could hold do not keep a small one from running."""
+    assert ids(FillFreeSlots().form(queue_of(*[4] * 40, 1), [replica("a", 2, max_batch=2)], first, now=0)) == {"a": ["r40"]}
+
+
 def test_a_claim_stays_with_its_replica() -> None:
     """Once overtaken 8 times, a request keeps one replica free until it fits, though another has more room by then."""
     former, queue = FillFreeSlots(), queue_of(4, *[1] * 40)
