@@ -24,6 +24,8 @@ from halcyon.wire.inference import Account, InferenceCall, Part, Timings, Usage
 
 PROMPT_TOKENS = 7
 CACHED_TOKENS = 2
+LONGEST_TEST_S = 300.0
+"""A broken promise may show as a wait that never ends; this ends it."""
 Step = tuple[Part, ...] | asyncio.Event | Exception
 Script = Sequence[Step]
 
@@ -227,7 +229,11 @@ async def serving(
     loopback: bool = True,
     flush_timeout_s: float = 30.0,
 ) -> AsyncIterator[Server]:
-    """Serves the API on a free loopback port, and checks at the end that no generation was left open."""
+    """Serves the API on a free loopback port, and checks at the end that no generation was left open.
+
+    Raises:
+        TimeoutError: the test hangs.
+    """
     settings = FleetSettings(daemon=DaemonSettings(limits=limits or Limits()), tenants=tenants)
     metrics = CountingMetrics()
     app = build_api(
@@ -244,7 +250,8 @@ async def serving(
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
         await site.start()
-        yield Server(port=runner.addresses[0][1], metrics=metrics)
+        async with asyncio.timeout(LONGEST_TEST_S):
+            yield Server(port=runner.addresses[0][1], metrics=metrics)
     finally:
         await runner.cleanup()
     assert service.live == 0, "a generation was left open"
