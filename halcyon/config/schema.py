@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from functools import cache
 
 from msgspec import inspect
 
@@ -51,6 +52,11 @@ class Key:
 
 def keys_of(cls: type[object]) -> tuple[Key, ...]:
     """The keys of the table that makes a `cls`, in the order of its fields."""
+    return _keys_of(cls)  # type: ignore[arg-type]  # classes are hashable, whatever their instances are
+
+
+@cache
+def _keys_of(cls: type[object]) -> tuple[Key, ...]:
     described = inspect.type_info(cls)
     if not isinstance(described, inspect.DataclassType):
         raise TypeError(f"{cls.__name__} is not a dataclass")
