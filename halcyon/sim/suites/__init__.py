@@ -1,0 +1,1 @@
+"""The suites of `halcyon bench`: pure functions of a seed."""
