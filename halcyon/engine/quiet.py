@@ -11,6 +11,7 @@ def silence_model_libraries() -> None:
     """Call once in a process before models are loaded. Errors still come as exceptions."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()

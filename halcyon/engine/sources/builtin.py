@@ -70,7 +70,7 @@ def _byte_ids() -> dict[str, int]:
     return {character: at for at, character in enumerate(sorted(byte_alphabet()))}
 
 
-def _tokenizer() -> Any:
+def _tokenizer() -> Any:  # noqa: ANN401 - transformers is not typed for us
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
