@@ -33,15 +33,21 @@ class ClaimedSocket:
     def __init__(self, listener: socket.socket, path: Path) -> None:
         self.listener = listener
         self._path = path
-        self._inode = path.stat().st_ino
+        self._identity = _identity(path)
 
     def remove(self) -> None:
         """Unlinks the path if it still names our socket: another daemon's is left alone."""
         try:
-            if self._path.lstat().st_ino == self._inode:
+            if _identity(self._path) == self._identity:
                 self._path.unlink()
         except FileNotFoundError:
             pass
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file the path names; an inode number alone is soon given to the next one."""
+    found = path.lstat()
+    return found.st_ino, found.st_ctime_ns
 
 
 def claim(path: Path) -> ClaimedSocket:

@@ -37,10 +37,14 @@ def sim_model(
     )
 
 
-def asked(text: str = "hello", *, tokens: int = 5, stream: bool = True, model: str = "toy", n: int = 1) -> InferenceCall:
+def asked(
+    text: str = "hello", *, tokens: int = 5, stream: bool = True, model: str = "toy", n: int = 1, replica_id: str = ""
+) -> InferenceCall:
     """A call for exactly `tokens` tokens."""
     sampling = Sampling(max_output_tokens=tokens, ignore_eos=True, temperature=0.0)
-    return InferenceCall(model=model, text=text, sampling=sampling, stream=stream, input_bytes=len(text.encode()), n=n)
+    return InferenceCall(
+        model=model, text=text, sampling=sampling, stream=stream, input_bytes=len(text.encode()), n=n, replica_id=replica_id
+    )
 
 
 @dataclass
@@ -97,6 +101,7 @@ class Rigs:
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
+        self._daemons = AsyncExitStack()
 
     def new_state_dir(self) -> Path:
         """A short path, for a Unix socket's sake; removed at the end."""
@@ -117,7 +122,7 @@ class Rigs:
         state_dir = state_dir or self.new_state_dir()
         settings = FleetSettings(daemon=daemon or DaemonSettings(worker_heartbeat_s=0.05), models=models, tenants=tenants)
         options = DaemonOptions(settings=settings, fleet="test.toml", state_dir=state_dir, listen="127.0.0.1:0", seed=1, restarts=restarts)
-        running = await self._stack.enter_async_context(Daemon(options))
+        running = await self._daemons.enter_async_context(Daemon(options))
         if settle:
             async with asyncio.timeout(PATIENCE_S):
                 await running.settled()
@@ -127,12 +132,17 @@ class Rigs:
         control = httpx.AsyncClient(
             base_url="http://halcyon", timeout=PATIENCE_S, transport=httpx.AsyncHTTPTransport(uds=status.socket), trust_env=False
         )
-        await self._stack.enter_async_context(http)
-        await self._stack.enter_async_context(control)
+        await self._daemons.enter_async_context(http)
+        await self._daemons.enter_async_context(control)
         return Rig(running, state_dir, http, control)
+
+    async def close_daemons(self) -> None:
+        """Ends the daemons; their state directories stay."""
+        await self._daemons.aclose()
 
     async def close(self) -> None:
         """Ends everything that was started."""
+        await self.close_daemons()
         await self._stack.aclose()
 
 

@@ -1,0 +1,158 @@
+"""Draining, going down at once, giving up, and operators' orders, against real simulated workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import psutil
+import pytest
+from daemon_rig import PATIENCE_S, Rig, Rigs, asked, completion, events, read, sim_model
+
+from halcyon.config.settings import DaemonSettings, Limits, SimSettings
+from halcyon.core.restart import RestartSettings
+from halcyon.errors import NoCapacity, RequestError
+
+SLOW = SimSettings(overhead_ms=5.0, per_token_ms=0.0)
+
+
+async def test_a_drain_finishes_what_runs_and_refuses_what_comes(rigs: Rigs) -> None:
+    """After `down` a running stream brings all its 60 tokens, a new request gets 503 no_capacity, and the daemon ends with status 0."""
+    rig = await rigs.start(sim_model(sim=SLOW))
+    running = await rig.open(asked(tokens=60))
+    await anext(running)
+    draining = (await rig.control.post("/v1/control/down", json={})).json()
+    assert (draining["state"], draining["running"]) == ("draining", 1)
+    refused = await rig.http.post("/v1/completions", json=completion(stream=False))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_capacity")
+    assert (await rig.http.get("/readyz")).status_code == 503
+    assert (await rig.http.get("/healthz")).status_code == 200
+    await read(running)
+    assert running.account().usage.completion_tokens == 60
+    assert await ended(rig) == 0
+
+
+async def test_down_now_ends_running_streams_with_an_error_and_a_clean_end(rigs: Rigs) -> None:
+    """`down --now`: a stream under way gets one error event, then `[DONE]`; the daemon does not wait for its 4,000 tokens."""
+    rig = await rigs.start(sim_model(sim=SLOW))
+    async with rig.http.stream("POST", "/v1/completions", json=completion(tokens=4000)) as response:
+        stream = events(response)
+        await anext(stream)
+        await rig.control.post("/v1/control/down", json={"now": True})
+        rest = [event async for event in stream]
+    assert json.loads(rest[-2])["error"]["code"] == "no_capacity"
+    assert rest[-1] == "[DONE]"
+    assert await ended(rig) == 0
+
+
+async def test_a_second_signal_hurries_the_drain(rigs: Rigs) -> None:
+    """The first signal waits for what runs; the second ends it."""
+    rig = await rigs.start(sim_model(sim=SLOW))
+    running = await rig.open(asked(tokens=4000))
+    await anext(running)
+    rig.daemon.signalled()
+    assert running.outcome == ""
+    rig.daemon.signalled()
+    with pytest.raises(NoCapacity):
+        await read(running)
+    assert await ended(rig) == 0
+
+
+async def test_the_drain_is_bounded(rigs: Rigs) -> None:
+    """With `drain_timeout_s = 0.05` a request of 4,000 tokens is ended, not waited for."""
+    rig = await rigs.start(sim_model(sim=SLOW), daemon=DaemonSettings(limits=Limits(drain_timeout_s=0.05)))
+    running = await rig.open(asked(tokens=4000))
+    rig.daemon.signalled()
+    assert await ended(rig) == 0
+    assert running.outcome == "no_capacity"
+
+
+async def test_the_daemons_end_leaves_no_worker(rigs: Rigs) -> None:
+    """When the daemon has ended, no worker process is left, and neither is its socket."""
+    rig = await rigs.start(sim_model(replicas=3))
+    pids = [replica.pid for replica in rig.daemon.status().replicas]
+    assert len(set(pids)) == 3
+    assert None not in pids
+    await rigs.close()
+    assert [pid for pid in pids if pid is not None and psutil.pid_exists(pid)] == []
+    assert not rig.state_dir.exists() or not (rig.state_dir / "halcyon.sock").exists()
+
+
+async def test_a_worker_that_keeps_dying_is_given_up_and_says_why(rigs: Rigs) -> None:
+    """A model whose worker crashes on every request is started again, then given up after 3 failures: `status` has state, reason and
+    count, requests for it are refused at once, and the other model never notices."""
+    crashing = sim_model("bad", sim=SimSettings(overhead_ms=1.0, fault="crash"))
+    restarts = RestartSettings(first_delay_ns=1_000_000, longest_delay_ns=1_000_000, jitter=0.0, most_failures=3)
+    rig = await rigs.start(crashing, sim_model("good"), restarts=restarts)
+    with pytest.raises(RequestError):
+        await rig.answer(asked(model="bad", stream=False))
+    status = await rig.until(lambda s: s.replicas[0].state == "failed")
+    bad, good = status.replicas
+    assert status.state == "degraded"
+    assert (bad.restarts, bad.pid, bad.next_restart_s) == (2, None, None)
+    assert "status 1" in bad.last_error
+    assert "failed 3 times" in bad.last_error
+    assert (good.state, good.restarts) == ("ready", 0)
+    with pytest.raises(NoCapacity):
+        await rig.open(asked(model="bad"))
+    text, _ = await rig.answer(asked(model="good"))
+    assert text
+    assert (await rig.http.get("/readyz")).status_code == 503
+
+
+async def test_draining_a_replica_excludes_it_first_and_ends_it_when_empty(rigs: Rigs) -> None:
+    """While a drained replica finishes its stream, new work goes elsewhere; then its worker ends and the replica can be removed.
+    (Faults: a terminating worker still gets requests; scaling down cuts streams.)"""
+    rig = await rigs.start(sim_model(replicas=2, sim=SLOW))
+    running = await rig.open(asked(tokens=80))
+    await anext(running)
+    leaving = running.account().replica_id
+    drained = (await rig.control.post(f"/v1/control/replicas/{leaving}/drain")).json()
+    assert (drained["state"], drained["outstanding"]) == ("draining", 1)
+    for _ in range(6):
+        _, generation = await rig.answer(asked(tokens=2))
+        assert generation.account().replica_id != leaving
+    await read(running)
+    assert running.account().usage.completion_tokens == 80
+    await rig.until(lambda s: all(r.pid is None for r in s.replicas if r.replica_id == leaving))
+    removed = (await rig.control.delete(f"/v1/control/replicas/{leaving}")).json()
+    assert removed["state"] == "removed"
+    assert [r.replica_id for r in rig.daemon.status().replicas] == [r for r in ("toy-v1-0", "toy-v1-1") if r != leaving]
+
+
+async def test_orders_about_unknown_replicas_name_the_known(rigs: Rigs) -> None:
+    """404 not_found, with the ids that exist."""
+    rig = await rigs.start(sim_model())
+    for answer in (await rig.control.post("/v1/control/replicas/nope/drain"), await rig.control.delete("/v1/control/replicas/nope")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+        assert "toy-v1-0" in answer.json()["error"]["message"]
+
+
+async def test_loading_replicas_are_not_selected_and_their_requests_wait(rigs: Rigs) -> None:
+    """A request that arrives while its only replica loads waits, and is served once that is ready. (Fault: it is selected.)"""
+    law = SimSettings(overhead_ms=1.0, per_token_ms=0.0, load_ms=150.0)
+    rig = await rigs.start(sim_model(sim=law), settle=False)
+    assert rig.daemon.status().state == "starting"
+    assert (await rig.http.get("/readyz")).status_code == 503
+    early = await rig.open(asked(tokens=3))
+    assert rig.daemon.status().queued == 1
+    assert len((await read(early)).split()) == 3
+    assert rig.daemon.status().state == "ready"
+
+
+async def test_a_history_that_cannot_be_written_never_stops_serving(rigs: Rigs) -> None:
+    """With a directory where the history file belongs, requests are served and `status` says why rows are lost. (Fault: the database is
+    gone and serving stops.)"""
+    state_dir = rigs.new_state_dir()
+    (state_dir / "history.db").mkdir()
+    rig = await rigs.start(sim_model(), state_dir=state_dir)
+    text, _ = await rig.answer(asked(tokens=4))
+    assert len(text.split()) == 4
+    await rig.until(lambda s: bool(s.store.degraded))
+    assert b"halcyon_store_degraded 1.0" in rig.daemon.fleet.metrics.text()
+
+
+async def ended(rig: Rig) -> int:
+    """The daemon's exit code, once it may end."""
+    async with asyncio.timeout(PATIENCE_S):
+        return int(await rig.daemon.ended())
