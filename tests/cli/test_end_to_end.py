@@ -30,13 +30,23 @@ def up(command: Command, state: Path) -> Iterator[dict[str, object]]:
     path = state / "fleet.toml"
     path.write_text(FLEET)
     outcome = command("up", "--fleet", str(path), "--json")
-    assert outcome.code == 0, outcome.err
-    found = outcome.document
-    processes = [psutil.Process(pid) for pid in [found["pid"], *(replica["pid"] for replica in found["replicas"])]]
-    yield found
-    command("down", "--now")
-    _, alive = psutil.wait_procs(processes, timeout=20)
+    processes = _processes_of(state)
+    try:
+        assert outcome.code == 0, outcome.err or outcome.out
+        yield outcome.document
+    finally:
+        processes |= _processes_of(state)
+        command("down", "--now", "--timeout", "20")
+        _, alive = psutil.wait_procs(processes, timeout=20)
+        for process in alive:
+            process.kill()
     assert not alive
+
+
+def _processes_of(state: Path) -> set[psutil.Process]:
+    """The daemon that was started for this state directory, if it lives, and its workers."""
+    daemons = [process for process in psutil.process_iter(["cmdline"]) if str(state) in (process.info["cmdline"] or ())]
+    return {process for daemon in daemons for process in (daemon, *daemon.children(recursive=True))}
 
 
 def test_a_whole_life(command: Command, up: dict[str, object]) -> None:
