@@ -15,13 +15,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from halcyon.sim.suites.registry import SUITES, Options, Report, Table
+from halcyon.sim.suites.registry import DEFAULT_SUITES, SUITES, Options, Report, Table
+
+WIDE = 160
+"""Columns of output that is not a terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the suites named (all without a name) and prints what they found. Returns the exit status."""
+    """Runs the suites named (the default ones without a name) and prints what they found. Returns the exit status."""
     parsed = _parser().parse_args(arguments)
-    names: list[str] = parsed.suites or list(SUITES)
+    names: list[str] = parsed.suites or list(DEFAULT_SUITES)
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         print(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}", file=sys.stderr)
@@ -36,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="halcyon bench", description="Seeded benchmarks of the deciding core against simulated devices.")
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"one or more of: {', '.join(SUITES)}; all without a name")
+    choice = f"one or more of: {', '.join(SUITES)}; without a name: {', '.join(DEFAULT_SUITES)}"
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=choice)
     parser.add_argument("--seed", type=int, default=7, help="seed of traces and noise; the same seed gives the same bytes (default 7)")
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys instead of tables")
     parser.add_argument("--quick", action="store_true", help="a tenth of the time simulated; figures are rougher")
@@ -70,7 +74,7 @@ def _print_json(seed: int, reports: list[Report]) -> None:
 
 
 def _print_tables(reports: list[Report]) -> None:
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     for report in reports:
         for table in report.tables:
             console.print(_rich(table))
@@ -80,7 +84,7 @@ def _print_tables(reports: list[Report]) -> None:
 def _rich(table: Table) -> RichTable:
     drawn = RichTable(title=table.title, title_justify="left")
     for index, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if index else "left")
+        drawn.add_column(column, justify="right" if index else "left", no_wrap=True)
     for row in table.rows:
         drawn.add_row(*row)
     return drawn

@@ -32,7 +32,7 @@ class EarliestDeadlineFirst:
 
     def predicted_too_late(self, entry: Entry, station: Station, *, now: int) -> int | None:
         """The predicted finish behind everything due no later, if that is after the deadline."""
-        fleet = station.replicas.fleet()
+        fleet = station.replicas.fleet
         if fleet is None or not entry.hard:
             return None
         ahead = station.queue.main.by_due[: position(station.queue.main.by_due, entry.due_ns + 1)]

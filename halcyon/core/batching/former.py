@@ -37,6 +37,7 @@ TIGHT_PERMILLE = 850
 """Slack under this share of the solved batch time is too little to build a batch around."""
 SORT_LIMIT = 64
 FAR_NS = 1 << 62
+LEAST_SLOPE_NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class Reserve:
 
 @dataclass(slots=True)
 class Packing:
-    """A batch in the making for one replica. `room` is the token count it may grow to for the members' deadlines and the cap."""
+    """A batch in the making for one replica. `latest_ns`: earliest deadline of its members. `full`: something did not fit any more."""
 
     law: BatchCoefficients
     limits: BatchLimits
@@ -76,13 +77,23 @@ class Packing:
     slots: int = 0
     latest_ns: int = FAR_NS
     full: bool = False
+    room: int = field(init=False)
+    """Tokens the batch may have by cap and limit; the first member alone may have more."""
+
+    def __post_init__(self) -> None:
+        in_cap = (self.cap_ns - self.law.overhead_ns) / max(self.law.per_token_ns, LEAST_SLOPE_NS)
+        self.room = min(self.limits.max_tokens, max(0, int(in_cap)))
 
     def add_all(self, candidates: Iterable[Entry]) -> None:
         """Adds what fits, in order, until the batch is full or `PATIENCE` candidates in a row did not fit."""
         misfits = 0
+        left = self.room - self.tokens if self.entries else self.limits.max_tokens
         for entry in candidates:
-            if self.add(entry):
+            if entry.tokens > left:
+                self.full = True
+            elif self.add(entry):
                 misfits = 0
+                left = self.room - self.tokens
                 if self.slots >= self.limits.max_slots:
                     self.full = True
                     return
@@ -96,13 +107,11 @@ class Packing:
         if entry.chosen:
             return False
         tokens, slots = self.tokens + entry.tokens, self.slots + entry.item.slots
-        if self.entries and (slots > self.limits.max_slots or tokens > self.limits.max_tokens):
-            return False
-        if self.entries and self.law.predict_ns(tokens) > self.cap_ns:
+        if self.entries and (slots > self.limits.max_slots or tokens > self.room):
             self.full = True
             return False
         latest_ns = min(self.latest_ns, entry.due_ns) if entry.hard else self.latest_ns
-        if self.now + self.law.safe_ns(tokens) > latest_ns:
+        if latest_ns < FAR_NS and self.now + self.law.safe_ns(tokens) > latest_ns:
             return False
         self._put(entry)
         return True

@@ -111,7 +111,7 @@ class PriceAndCap:
     def _solve(self, station: Station, *, now: int) -> None:
         self._traffic.decay(now=now)
         station.replicas.settle()
-        fleet = station.replicas.fleet()
+        fleet = station.replicas.fleet
         if fleet is not None:
             self._price = solve(self._traffic, fleet, limited=sheds_by_size(self._objective), previous=self._price) or self._price
         self._solve_ns = now + SOLVE_EVERY_NS

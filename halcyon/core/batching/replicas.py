@@ -60,6 +60,8 @@ class Replicas:
         self._idle: list[tuple[int, str]] = []
         self._finishes: list[tuple[int, str]] = []
         self.fastest: BatchCoefficients | None = None
+        self.fleet: Fleet | None = None
+        """All replicas summed up, weighted by speed, as of the last `settle`."""
 
     def __len__(self) -> int:
         return len(self._replicas)
@@ -77,7 +79,7 @@ class Replicas:
         place = (cost.present.predict_ns(SPEED_TOKENS), replica_id)
         self._replicas[replica_id] = Replica(replica_id, max_slots, cost, Idle(now, place))
         insort(self._idle, place)
-        self._widen(cost.present)
+        self._changed(cost.present)
 
     def remove(self, replica_id: str) -> Replica | None:
         """The replica is gone; what it ran is in its state."""
@@ -114,13 +116,11 @@ class Replicas:
         """What a batch on the replica took."""
         replica = self._replicas[replica_id]
         replica.cost.observe(tokens, duration_ns)
-        if len(self._replicas) <= FEW:
-            self.settle()
-        else:
-            self._widen(replica.cost.present)
+        self._changed(replica.cost.present)
 
     def settle(self) -> None:
-        """Takes the envelope anew from all laws."""
+        """Takes the envelope and the sum anew from all laws."""
+        self.fleet = self._sum()
         self.fastest = None
         for replica in self._replicas.values():
             self._widen(replica.cost.present)
@@ -144,8 +144,7 @@ class Replicas:
         states = [replica.state for replica in self._replicas.values()]
         return max(now, min(state.finish_ns for state in states if isinstance(state, Busy)))
 
-    def fleet(self) -> Fleet | None:
-        """The replicas summed up, weighted by speed."""
+    def _sum(self) -> Fleet | None:
         if not self._replicas:
             return None
         overhead = slope = weight = 0.0
@@ -159,6 +158,13 @@ class Replicas:
             slots += replica.max_slots
         count = len(self._replicas)
         return Fleet(replicas=count, overhead_ns=overhead / weight, per_token_ns=slope / weight, max_batch=max(1, slots // count))
+
+    def _changed(self, law: BatchCoefficients) -> None:
+        """Few replicas are summed up at once; of many, only what became faster counts before the next `settle`."""
+        if len(self._replicas) <= FEW:
+            self.settle()
+        else:
+            self._widen(law)
 
     def _runs_until(self, earliest_ns: int, replica_id: str) -> bool:
         replica = self._replicas.get(replica_id)

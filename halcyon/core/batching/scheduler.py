@@ -236,7 +236,7 @@ class BatchScheduler:
 
     def _drain_ns(self) -> int:
         """How long the present backlog lasts at the solved batch time, ns."""
-        fleet = self._replicas.fleet()
+        fleet = self._replicas.fleet
         if fleet is None:
             return NO_REPLICA_RETRY_NS
         useful = max(0.1, 1.0 - fleet.overhead_ns / max(1, self._policy.price(self._station).batch_ns))

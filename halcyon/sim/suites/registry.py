@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon.sim.suites import batching
+from halcyon.sim.suites import batching, scale
 
 Progress = Callable[[str], None]
 
@@ -89,5 +89,28 @@ def _batching_summary(result: batching.Result) -> str:
     return "batching: halcyon kept " + ", ".join(f"{good:.1f}/s of {bound:.1f} at {rate:g}/s" for good, bound, rate in kept)
 
 
-SUITES: dict[str, Callable[[Options, Progress], Report]] = {"batching": run_batching}
-"""In the order in which a run without names goes through them."""
+def run_scale(options: Options, progress: Progress) -> Report:
+    """Real time of decisions."""
+    result = scale.run(options.seed, quick=options.quick, progress=progress)
+    columns = ("depth", "replicas", "median µs", "p99 µs", "arrival median", "completion median")
+    rows = tuple(
+        (
+            str(p.depth),
+            str(p.replicas),
+            f"{p.all.median_us:.1f}",
+            f"{p.all.p99_us:.1f}",
+            f"{p.arrival.median_us:.1f}",
+            f"{p.completion.median_us:.1f}",
+        )
+        for p in result.points
+    )
+    reference = next(p for p in result.points if (p.depth, p.replicas) == (scale.REFERENCE_DEPTH, scale.REFERENCE_REPLICAS))
+    summary = f"scale: {reference.all.median_us:.1f} µs a decision in the median, {reference.all.p99_us:.0f} µs in the 99th percentile"
+    return Report(result=result, tables=(Table(title="One decision", columns=columns, rows=rows),), summary=summary)
+
+
+SUITES: dict[str, Callable[[Options, Progress], Report]] = {"batching": run_batching, "scale": run_scale}
+"""All that can be named."""
+
+DEFAULT_SUITES = tuple(name for name in SUITES if name != "scale")
+"""What runs without a name, in this order: everything that is a function of the seed alone."""
