@@ -5,7 +5,7 @@ set -euo pipefail
 halcyon up
 echo
 echo '$ halcyon infer smollm2-135m "Why is the sky blue? Answer in one sentence."'
-halcyon infer smollm2-135m "Why is the sky blue? Answer in one sentence." --max-tokens 64 --temperature 0
+halcyon infer smollm2-135m "Why is the sky blue? Answer in one sentence." --max-tokens 64 --temperature 0 --account
 listen=$(halcyon status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["listen"])')
 cat <<TXT
 

@@ -43,7 +43,9 @@ class RunningFleet:
         fleet_path = state_dir / "fleet.toml"
         fleet_path.write_text(fleet_toml)
         up = halcyon("up", "--fleet", str(fleet_path), "--json", state_dir=state_dir)
-        assert up.returncode == 0, f"halcyon up exited with {up.returncode}\n{up.stdout}\n{up.stderr}"
+        if up.returncode:
+            halcyon("down", "--now", state_dir=state_dir, timeout=60)
+            raise AssertionError(f"halcyon up exited with {up.returncode}\n{up.stdout}\n{up.stderr}")
         status = json.loads(up.stdout)
         return cls(state_dir, fleet_path, status["listen"], status["pid"])
 

@@ -18,7 +18,7 @@ BROKEN = {
     "bad address": ('[daemon]\nlisten = "127.0.0.1:99999"\n[[model]]\nname = "m"\nruntime = "sim"\n', ["listen", "99999"]),
     "open to the world": ('[daemon]\nlisten = "0.0.0.0:8765"\n[[model]]\nname = "m"\nruntime = "sim"\n', ["listen", "[[tenant]]"]),
     "unknown runtime": ('[[model]]\nname = "m"\nruntime = "tourch"\n', ["runtime", "tourch", "torch"]),
-    "syntax": ('[[model]\nname = "m"\n', ["line 1"]),
+    "syntax": ('[[model]\nname = "m"\n', [":1:8:", "not TOML"]),
     "two at once": ('[[model]]\nname = "m m"\nruntime = "sim"\nmax_batch = 0\n', ["name", "m m", "max_batch", "0"]),
     "unknown source": ('[[model]]\nname = "m"\nsource = "ftp://x/y"\n', ["source", "ftp://x/y"]),
 }
