@@ -1,25 +1,19 @@
-"""The daemon's end of one worker: its process, its socket and its health, on the daemon's event loop.
+"""What the daemon keeps of one worker: its process, its socket and its health, on the daemon's event loop.
 
 Rules
-- `on_frame` gets every frame but `Hello` and `Fatal`, in order, and none after `on_lost`.
+- `on_frame` gets every frame but `Hello` and `Fatal`, in order, and none after `on_lost`. Neither is called before `launch` has returned.
 - `on_lost` is called exactly once, whatever happens and in whatever combination: the end of the stream, an exit, a broken frame, a wrong
-  protocol, silence, no progress, a worker that does not read, or an end that was asked for. The whole process group is killed right after.
+  protocol, silence, no progress, a worker that does not read, or an end that was asked for. The process group is killed right before.
 - `send` never waits. What a worker does not read is bounded by bytes and by time.
-- The process is reaped only after its group has been killed, so that no signal can reach a stranger with a recycled pid.
-
-`launch` must be called from the daemon's main thread: the kernel kills the worker when the *thread* that started it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -29,17 +23,20 @@ from halcyon.clock import NS_PER_S, now_ns
 from halcyon.config.settings import ModelSettings
 from halcyon.errors import WorkerFailure
 from halcyon.wire.frames import PROTOCOL, Configure, Fatal, FromWorker, Heartbeat, Hello, Ready, Stop, ToWorker
-from halcyon.wire.framing import MAX_FRAME_BYTES, FrameDecoder, encode_frame
+from halcyon.wire.framing import MAX_FRAME_BYTES
+from halcyon.worker.child import ChildProcess, describe_exit
 from halcyon.worker.health import HealthLimits, HealthWatch
+from halcyon.worker.link import Link
 
 LAST_WORDS_S = 0.5
 """How long the stream's end and the exit status wait for one another, so that the reason can name both."""
 
 TERMINATE_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL."""
+"""From `Stop` to SIGTERM, and from SIGTERM to SIGKILL."""
 
 OnFrame = Callable[[FromWorker], None]
 OnLost = Callable[[str, Fatal | None], None]
+"""The reason in words for people, and the worker's own last frame where it had time for one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,51 +69,56 @@ class WorkerHandle:
     async def launch(cls, spec: WorkerSpec, *, on_frame: OnFrame, on_lost: OnLost) -> WorkerHandle:
         """Starts the process and sends it its `Configure`. Returns before it is ready: `on_frame(Ready)` says when it is.
 
+        When the launch itself is cancelled, the process is killed and neither callback is ever called. Call it on the daemon's main thread
+        (see `halcyon.worker.child`).
+
         Raises:
             WorkerFailure: the process could not be started.
         """
         ours, theirs = socket.socketpair()
+        ours.setblocking(False)
         try:
-            process = _start(spec, theirs)
+            handle = cls(spec, theirs, on_frame=on_frame, on_lost=on_lost)
         except OSError as error:
             ours.close()
             raise WorkerFailure(f"replica {spec.replica_id}: no worker process could be started: {error}") from error
         finally:
             theirs.close()
-        handle = cls(spec, process, on_frame=on_frame, on_lost=on_lost)
-        ours.setblocking(False)
-        await asyncio.get_running_loop().create_unix_connection(lambda: _Link(handle), sock=ours)
+        await handle._connect(ours)
         return handle
 
-    def __init__(self, spec: WorkerSpec, process: subprocess.Popen[bytes], *, on_frame: OnFrame, on_lost: OnLost) -> None:
+    def __init__(self, spec: WorkerSpec, theirs: socket.socket, *, on_frame: OnFrame, on_lost: OnLost) -> None:
         self.replica_id = spec.replica_id
-        self.pid = process.pid
         self._spec = spec
-        self._process = process
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._decoder: FrameDecoder[FromWorker] = FrameDecoder(FromWorker)  # type: ignore[arg-type]  # a union of structs is a type to msgspec
+        self._link = Link(self, max_unread_bytes=spec.max_unread_bytes)
         self._watch = HealthWatch(spec.health, now=now_ns())
-        self._transport: asyncio.WriteTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
-        self._lost = False
+        self._is_lost = False
         self._asked_to_end = False
-        self._stream_ended = False
-        self._exit_status: int | None = None
+        self._stream_is_over = False
         self._fatal: Fatal | None = None
-        threading.Thread(target=self._await_exit, name=f"exit-of-{self.pid}", daemon=True).start()
+        self._child = ChildProcess(
+            _command(spec, theirs.fileno()), inherit_fd=theirs.fileno(), environment=spec.environment, on_exit=self._child_exited
+        )
+
+    @property
+    def pid(self) -> int:
+        """The worker's pid, which is its process group's id too."""
+        return self._child.pid
 
     @property
     def is_lost(self) -> bool:
         """Whether `on_lost` has been called."""
-        return self._lost
+        return self._is_lost
 
     @property
     def exit_status(self) -> int | None:
         """As `subprocess` gives it (negative for a signal); `None` until the process is reaped."""
-        return self._exit_status
+        return self._child.exit_status
 
     # ---- orders ------------------------------------------------------------------------------------------------------
 
@@ -124,15 +126,10 @@ class WorkerHandle:
         """Queues one frame; returns at once. After the loss it does nothing.
 
         Raises:
-            WorkerFailure: the frame itself is over the size limit; nothing was sent.
+            WorkerFailure: the frame itself cannot be written (its size, its text); nothing was sent.
         """
-        data = encode_frame(frame)
-        if self._transport is None or self._lost or self._stream_ended:
-            return
-        if self._transport.get_write_buffer_size() + len(data) > self._spec.max_unread_bytes:
+        if not self._link.send(frame):
             self._lose(f"it left more than {self._spec.max_unread_bytes} bytes unread")
-            return
-        self._transport.write(data)
 
     def stop(self) -> None:
         """Asks an empty worker to exit by itself; SIGTERM and SIGKILL follow if it does not. `on_lost` is called when it ends."""
@@ -143,14 +140,13 @@ class WorkerHandle:
     def terminate(self, *, grace_s: float = TERMINATE_GRACE_S) -> None:
         """SIGTERM to the whole process group now, SIGKILL after `grace_s` to what is left."""
         self._asked_to_end = True
-        self._signal_group(signal.SIGTERM)
-        if self._exit_status is None:
-            self._loop.call_later(grace_s, self._signal_group, signal.SIGKILL)
+        self._child.signal_group(signal.SIGTERM)
+        self._loop.call_later(grace_s, self._child.signal_group, signal.SIGKILL)
 
     def kill(self) -> None:
         """SIGKILL to the whole process group now."""
         self._asked_to_end = True
-        self._signal_group(signal.SIGKILL)
+        self._child.signal_group(signal.SIGKILL)
 
     async def wait_gone(self) -> None:
         """Waits until the process has ended and is reaped; `on_lost` has been called by then."""
@@ -164,7 +160,7 @@ class WorkerHandle:
 
     def check(self, *, now: int) -> None:
         """Judges the worker's health at `now`. The handle's own timer calls it; tests may."""
-        if self._lost:
+        if self._is_lost:
             return
         verdict = self._watch.verdict(now=now)
         if verdict is not None:
@@ -173,7 +169,7 @@ class WorkerHandle:
             self._arm()
 
     def _arm(self) -> None:
-        """One timer, for the watch's next instant. It is moved only when it fires: hearing from the worker merely postpones the verdict."""
+        """One timer, for the watch's next instant."""
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(0, self._watch.next_check() - now_ns()) / NS_PER_S
@@ -182,38 +178,13 @@ class WorkerHandle:
     def _timer_fired(self) -> None:
         self.check(now=now_ns())
 
-    # ---- what the link reports ---------------------------------------------------------------------------------------
+    # ---- what the link reports (halcyon.worker.link.LinkOwner) -------------------------------------------------------
 
-    def _connected(self, transport: asyncio.WriteTransport) -> None:
-        self._transport = transport
-        self.send(
-            Configure(
-                protocol=PROTOCOL,
-                replica_id=self._spec.replica_id,
-                replica_index=self._spec.replica_index,
-                model=msgspec.to_builtins(self._spec.model),
-                cache_dir=self._spec.cache_dir,
-                heartbeat_interval_ns=self._spec.heartbeat_interval_ns,
-            )
-        )
-        self._arm()
-
-    def _received(self, data: bytes) -> None:
-        try:
-            frames = self._decoder.feed(data)
-        except WorkerFailure as error:
-            self._lose(f"it broke the frame protocol: {error.message}")
-            return
-        for frame in frames:
-            if self._lost:
-                return
-            self._take(frame)
-
-    def _take(self, frame: FromWorker) -> None:
+    def take_frame(self, frame: FromWorker) -> None:
+        """One frame from the worker."""
         now = now_ns()
         match frame:
             case Hello():
-                self._watch.heard(now=now)
                 if frame.protocol != PROTOCOL:
                     self._lose(f"it speaks protocol {frame.protocol}, this daemon {PROTOCOL}; install one version of both")
                 return
@@ -228,34 +199,50 @@ class WorkerHandle:
                 self._watch.heard(now=now, heartbeat=frame)
                 self._arm()
             case _:
-                self._watch.heard(now=now)
+                self._watch.heard(now=now)  # later than before: the timer finds out when it fires
         self._on_frame(frame)
 
-    def _writing_paused(self) -> None:
+    def stream_broke(self, reason: str) -> None:
+        """The worker sent something that is no frame."""
+        self._lose(f"it broke the frame protocol: {reason}")
+
+    def stream_ended(self) -> None:
+        """The socket is closed, at either end."""
+        self._stream_is_over = True
+        self._end_soon()
+
+    def writing_paused(self) -> None:
+        """The worker does not read: its time runs."""
         self._watch.stopped_reading(now=now_ns())
         self._arm()
 
-    def _writing_resumed(self) -> None:
+    def writing_resumed(self) -> None:
+        """The worker reads again."""
         self._watch.resumed_reading()
 
-    def _stream_over(self) -> None:
-        self._stream_ended = True
-        self._end_soon()
+    # ---- beginning and end -------------------------------------------------------------------------------------------
 
-    def _exited(self) -> None:
-        """On the loop: the process has ended and is not reaped yet."""
-        self._signal_group(signal.SIGKILL)
-        self._exit_status = self._process.wait()
-        self._end_soon()
+    async def _connect(self, ours: socket.socket) -> None:
+        try:
+            await self._loop.create_unix_connection(lambda: self._link, sock=ours)
+        except BaseException:  # a cancelled launch too must leave no process behind
+            self._is_lost = True
+            self._child.signal_group(signal.SIGKILL)
+            raise
+        self.send(_configure(self._spec))
+        self._arm()
+        self._loop.call_soon(self._link.start_reading)  # after the caller has the handle
 
-    # ---- the end -----------------------------------------------------------------------------------------------------
+    def _child_exited(self, status: int) -> None:
+        del status
+        self._end_soon()
 
     def _end_soon(self) -> None:
         """Loses the worker once both the stream's end and the exit are known, or one of them has waited long enough."""
-        if self._stream_ended and self._exit_status is not None:
+        if self._stream_is_over and self.exit_status is not None:
             self._lose(self._describe_end())
             self._gone.set()
-        elif not self._lost:
+        elif not self._is_lost:
             self._loop.call_later(LAST_WORDS_S, self._lose_by_end)
 
     def _lose_by_end(self) -> None:
@@ -264,73 +251,30 @@ class WorkerHandle:
     def _describe_end(self) -> str:
         if self._asked_to_end:
             return "it was asked to end"
-        if self._exit_status is None:
-            return "it closed its connection"
-        if self._exit_status < 0:
-            return f"it was killed by {_signal_name(-self._exit_status)}"
-        return f"it exited with status {self._exit_status}"
+        return "it closed its connection" if self.exit_status is None else describe_exit(self.exit_status)
 
     def _lose(self, reason: str) -> None:
-        if self._lost:
+        if self._is_lost:
             return
-        self._lost = True
+        self._is_lost = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-        self._signal_group(signal.SIGKILL)
+        self._link.close()
+        self._child.signal_group(signal.SIGKILL)
         self._on_lost(reason, self._fatal)
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        """To every process of the worker's session, while its leader's pid is certainly still ours."""
-        if self._exit_status is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
 
-    def _await_exit(self) -> None:
-        """A thread's body: waits for the end without reaping, then tells the loop."""
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(self._exited)
+def _command(spec: WorkerSpec, fd: int) -> list[str]:
+    log = ["--log", spec.log_path] if spec.log_path else []
+    return [*spec.program, "--fd", str(fd), "--parent", str(os.getpid()), *log]
 
 
-class _Link(asyncio.Protocol):
-    """Carries the transport's calls to the handle."""
-
-    def __init__(self, handle: WorkerHandle) -> None:
-        self._handle = handle
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._handle._connected(transport)  # type: ignore[arg-type]  # a stream's transport can write
-
-    def data_received(self, data: bytes) -> None:
-        self._handle._received(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._handle._stream_over()
-
-    def pause_writing(self) -> None:
-        self._handle._writing_paused()
-
-    def resume_writing(self) -> None:
-        self._handle._writing_resumed()
-
-
-def _start(spec: WorkerSpec, theirs: socket.socket) -> subprocess.Popen[bytes]:
-    command = [*spec.program, "--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
-    if spec.log_path:
-        command += ["--log", spec.log_path]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        pass_fds=(theirs.fileno(),),
-        start_new_session=True,
-        env={**os.environ, **spec.environment},
+def _configure(spec: WorkerSpec) -> Configure:
+    return Configure(
+        protocol=PROTOCOL,
+        replica_id=spec.replica_id,
+        replica_index=spec.replica_index,
+        model=msgspec.to_builtins(spec.model),
+        cache_dir=spec.cache_dir,
+        heartbeat_interval_ns=spec.heartbeat_interval_ns,
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

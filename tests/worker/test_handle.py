@@ -215,6 +215,31 @@ async def test_a_program_that_cannot_run_is_an_error_of_launch(launch: Launch) -
     assert psutil.Process().num_fds() == before
 
 
+async def test_a_cancelled_launch_leaves_no_process() -> None:
+    """`CancelledError` in the middle of a launch: the process is killed and reaped, and nobody is told of a worker it never had."""
+    worker = HandledWorker()
+    before = set(psutil.pids())
+    launching = asyncio.create_task(worker.launch(sim_model()))
+    await asyncio.sleep(0)
+    started = [child.pid for child in psutil.Process().children() if child.pid not in before]
+    launching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await launching
+    assert len(started) == 1
+    async with asyncio.timeout(TIMEOUT_S):
+        while psutil.pid_exists(started[0]):  # noqa: ASYNC110 - nobody is told of this end, so there is no event to wait for
+            await asyncio.sleep(0)
+    assert (worker.losses, worker.frames.qsize()) == ([], 0)
+
+
+@pytest.mark.parametrize("script", ["sys.exit(0)", "daemon.sendall(b'\\xff' * 64); time.sleep(60)"], ids=["dead", "broken"])
+async def test_no_callback_comes_before_the_handle(launch: Launch, script: str) -> None:
+    """Even a worker that is lost at once is lost after `launch` has returned, so that its owner knows which one it was."""
+    worker = await launch(sim_model(), program=peer(script))
+    assert worker.losses == []
+    await worker.loss()
+
+
 async def test_workers_leave_no_descriptor_and_no_zombie(launch: Launch) -> None:
     """A worker restarted for days costs nothing: after launch and loss the daemon has as many descriptors and children as before."""
     before = (psutil.Process().num_fds(), len(psutil.Process().children()))
