@@ -57,13 +57,12 @@ def alone(source: str, cases: list[tuple[list[int], int]]) -> list[list[int]]:
 
     directory: Path = prepare_source(source)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None  # as `ignore_eos` has it: go on past the end-of-sequence token
     answers = []
     for prompt, length in cases:
         ids = torch.tensor([prompt])
         with torch.no_grad():
-            out = model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=length, min_new_tokens=length, pad_token_id=0
-            )
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=length, pad_token_id=0)
         answers.append(out[0, len(prompt) :].tolist())
     return answers
 
