@@ -210,6 +210,7 @@ class Daemon:
     async def _readmit_registered(self, store: Store, operator: FleetOperator) -> None:
         """Replicas that operators registered with earlier daemons. A history that cannot be read costs them, not the start."""
         try:
+            await asyncio.wrap_future(store.commit_now())  # the file is open and migrated from here on
             rows = await asyncio.to_thread(store.queries.registrations)
         except HistoryUnavailable as error:
             _log.warning("registrations_unreadable", reason=error.message)

@@ -156,3 +156,9 @@ async def events(response: httpx.Response) -> AsyncIterator[str]:
     async for line in response.aiter_lines():
         if line.startswith("data: "):
             yield line[6:]
+
+
+def written(rig: Rig) -> str:
+    """Everything a daemon has written, as text."""
+    files = (path for path in rig.state_dir.rglob("*") if path.is_file())
+    return "".join(path.read_bytes().decode("utf-8", "replace") for path in files)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 from aiohttp import web
-from daemon_rig import PATIENCE_S, Rig, Rigs, asked, completion, events, read, sim_model
+from daemon_rig import PATIENCE_S, Rigs, asked, completion, events, read, sim_model, written
 from upstream import SECRET, Upstream
 
 from halcyon.config.settings import ModelSettings, OpenAISettings
@@ -193,9 +193,3 @@ async def test_another_halcyon_is_a_replica_like_any(rigs: Rigs) -> None:
         assert through == direct
         assert two.account().usage == one.account().usage
     await front.until_idle()
-
-
-def written(rig: Rig) -> str:
-    """Everything a daemon has written, as text."""
-    files = (path for path in rig.state_dir.rglob("*") if path.is_file())
-    return "".join(path.read_bytes().decode("utf-8", "replace") for path in files)
