@@ -376,6 +376,9 @@ class BatchingLoop:
 
     def broke(self, error: Exception) -> None:
         """The thread is about to end. Errors of torch carry no prompt text; anything else is named by its kind alone."""
+        self._deltas = [delta for delta in self._deltas if delta.finish_reason is not None]  # the others were reported as failed
+        if self._deltas:
+            self.report_idle()
         first_line = str(error).partition("\n")[0][:200] if isinstance(error, RuntimeError | MemoryError) else ""
         self._sink.fatal(f"the engine stopped: {type(error).__name__}{': ' if first_line else ''}{first_line}")
 

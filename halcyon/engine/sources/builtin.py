@@ -8,12 +8,13 @@ The same seed gives the same files on every machine.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from halcyon.engine.quiet import silence_model_libraries
 from halcyon.engine.token_bytes import byte_alphabet
+
+if TYPE_CHECKING:
+    import torch
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 _BYTES = 256
@@ -49,6 +50,8 @@ def write_tiny_llama(directory: Path, *, seed: int) -> None:
 
 
 def _fill(model: torch.nn.Module, seed: int) -> None:
+    import torch  # seconds of import, wanted only here
+
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -59,6 +62,8 @@ def _fill(model: torch.nn.Module, seed: int) -> None:
 
 
 def _row_scales() -> torch.Tensor:
+    import torch
+
     scales = torch.full((_VOCABULARY,), _OTHER_BYTE_SCALE)
     alphabet = byte_alphabet()
     scales[[token_id for character, token_id in _byte_ids().items() if 0x20 <= alphabet[character] < 0x7F]] = 1.0

@@ -9,8 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from halcyon.engine.quiet import silence_model_libraries
 from halcyon.engine.sources.cache import Progress
 from halcyon.errors import ModelUnavailable
@@ -26,6 +24,7 @@ def convert_gguf(gguf: Path, directory: Path, progress: Progress) -> str:
         ModelUnavailable: the `gguf` package is missing, or the file cannot be read.
     """
     silence_model_libraries()
+    import torch  # seconds of import, wanted only here
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     progress("preparing", "reading the tokenizer", 0.1)

@@ -76,7 +76,7 @@ def parse_source(source: str) -> Source:
         if match is None:
             raise ModelUnavailable(f"source {source!r}: no repository of the hub; expected hf://ORG/NAME or hf://ORG/NAME@REVISION")
         return HubSource(match["repository"], match["revision"])
-    if not source or (re.match(r"[a-z]+:", source) and not Path(source).exists()):
+    if not source or (re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", source) and not Path(source).exists()):
         raise ModelUnavailable(f"source {source!r} has no known form; {_EXPECTED}")
     return DirectorySource(Path(source).expanduser())
 
