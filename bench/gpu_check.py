@@ -3,13 +3,14 @@
     python bench/gpu_check.py [--source S] [--device auto|cpu|cuda:N] [--dtype D …] [--streams N …] [--tokens N] [--json]
 
 Runs alone: no daemon, no network beyond the source. Without a CUDA device it says so and exits 0, unless `--device cpu` asks for the CPU.
-Both sides serve the same prompts with the same model object, in turns; the medians of `--rounds` rounds are compared.
+Both sides serve the same prompts with the same weights, in turns; the medians of `--rounds` rounds are compared.
 Exit status 1 when a float32 answer differs from what `model.generate` gives alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
 import queue
@@ -123,7 +124,9 @@ class Bare:
             max_requests_per_batch=streams,
             auto_switch_to_flash=False,
         )
-        self._manager = loaded.model.init_continuous_batching(generation_config=generation, continuous_batching_config=batching)
+        model = copy.deepcopy(loaded.model)  # the engine has its own attention on the CPU, and a model has one at a time
+        model.set_attn_implementation("sdpa")
+        self._manager = model.init_continuous_batching(generation_config=generation, continuous_batching_config=batching)
         with torch.inference_mode():
             self._manager.start()
 

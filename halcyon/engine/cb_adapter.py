@@ -30,6 +30,7 @@ from transformers.generation.continuous_batching.scheduler import SCHEDULER_MAPP
 
 from halcyon.clock import now_ns
 from halcyon.core.batching.iteration import EngineView, IterationPlan, IterationPolicy
+from halcyon.engine import attention
 from halcyon.engine.request import EngineSink, IterationReport, KvUsage, SequenceDelta, TokenScore
 from halcyon.engine.sampling import Row, draw, score
 from halcyon.engine.sequence import LiveSequence
@@ -219,6 +220,13 @@ class _Manager(ContinuousBatchingManager):  # type: ignore[misc]  # transformers
     """The generation loop of transformers with our parts in it."""
 
     loop: BatchingLoop
+
+    def switch_to_cb_friendly_attn(self, model: Any, auto_switch_to_flash: bool = True) -> None:  # noqa: ANN401 - any causal LM
+        """Our own attention on the CPU; elsewhere what the model was loaded with."""
+        if model.device.type == "cpu":
+            model.set_attn_implementation(attention.NAME)
+        else:
+            super().switch_to_cb_friendly_attn(model, auto_switch_to_flash)
 
     def _create_batch_processor(self) -> Any:  # noqa: ANN401 - transformers' own type
         processor = super()._create_batch_processor()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import transformers
 from engine_harness import EngineHarness
 from packaging.version import Version
+from transformers import masking_utils
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
-from transformers.generation.continuous_batching import continuous_api, input_outputs, model_runner, requests, scheduler
+from transformers.generation.continuous_batching import continuous_api, input_outputs, model_runner, requests, scheduler, utils
+from transformers.integrations import sdpa_attention
 
+from halcyon.engine import attention
 from halcyon.engine.cb_adapter import SUPPORTED_TRANSFORMERS
 from halcyon.engine.loading import LoadedModel
 
@@ -20,6 +24,8 @@ SIGNATURES: list[tuple[Any, str, list[str]]] = [
     (continuous_api.ContinuousBatchingManager, "_create_batch_processor", []),
     (continuous_api.ContinuousBatchingManager, "_generation_loop_body", ["batch_processor", "bootstrapping"]),
     (continuous_api.ContinuousBatchingManager, "_handle_critical_error", ["error", "batch_processor"]),
+    (continuous_api.ContinuousBatchingManager, "switch_to_cb_friendly_attn", ["model", "auto_switch_to_flash"]),
+    (sdpa_attention, "repeat_kv", ["hidden_states", "n_rep"]),
     (continuous_api.ContinuousBatchingManager, "cancel_request", ["request_id"]),
     (continuous_api.ContinuousBatchingManager, "start", []),
     (continuous_api.BackgroundThreadStatus, "request_stop", ["status", "global_rank"]),
@@ -88,6 +94,14 @@ def test_a_running_processor_has_the_parts_we_replace(tiny: LoadedModel, engine_
         assert allocator.bytes_per_block > 0
         assert len(allocator.ledger.cached_blocks) == 0
         assert cache.pool.count_free_blocks(allocator.index) >= 0
+
+
+def test_attention_is_told_the_bounds_between_sequences() -> None:
+    """The forward pass gets the bounds that `attention` reads, by layer type, and no mask for an implementation that is not sdpa's."""
+    assert {"cu_seq_lens_q", "cu_seq_lens_k", "is_causal"} <= set(input_outputs.PagedAttentionArgs.__annotations__)
+    config = SimpleNamespace(_attn_implementation=attention.NAME)
+    assert not utils.attn_mask_is_needed(config)
+    assert "isinstance(cache, PagedAttentionCache)" in inspect.getsource(masking_utils._preprocess_mask_arguments)
 
 
 def test_the_loop_body_counts_batches() -> None:
