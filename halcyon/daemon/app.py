@@ -72,6 +72,7 @@ class Daemon:
         self._exit_code = ExitCode.OK
         self._identity: Identity | None = None
         self._notifier = ServiceNotifier()
+        self._watchdog_timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks(self._crashed)
 
     async def __aenter__(self) -> Daemon:
@@ -158,14 +159,13 @@ class Daemon:
         return host, port
 
     def _open_log(self) -> None:
-        daemon = self._options.settings.daemon
-        self._log_file = LogFile(
-            log_path(self._options.state_dir),
-            level=daemon.log_level,
-            max_bytes=daemon.log_max_bytes,
-            old_files=daemon.log_files,
-            stderr=self._options.stderr,
-        )
+        daemon, path = self._options.settings.daemon, log_path(self._options.state_dir)
+        try:
+            self._log_file = LogFile(
+                path, level=daemon.log_level, max_bytes=daemon.log_max_bytes, old_files=daemon.log_files, stderr=self._options.stderr
+            )
+        except OSError as error:
+            raise ConfigError([f"{path}: cannot be written: {error.strerror}; choose another --state-dir"]) from error
         self._stack.callback(self._log_file.close)
         asyncio.get_running_loop().set_exception_handler(_log_loop_exception)
 
@@ -229,7 +229,9 @@ class Daemon:
         if self._has_settled or self._identity is None:
             return
         state = self.fleet.report.state()
-        if state != "starting":
+        if state == "starting":
+            self._notifier.starting("; ".join(f"{r.replica_id} {r.lifecycle.state} {r.detail}" for r in self.fleet.supervisor.replicas()))
+        else:
             self._has_settled = True
             self._notifier.ready(f"{state}, listening on {self._identity.listen}")
             _log.info("settled", state=state)
@@ -240,6 +242,8 @@ class Daemon:
 
     def _going_down(self) -> None:
         _log.info("going_down", exit_code=int(self._exit_code))
+        if self._watchdog_timer is not None:
+            self._watchdog_timer.cancel()
         self._notifier.close()
 
     def _broken(self, error: BaseException) -> None:
@@ -258,8 +262,7 @@ class Daemon:
         interval_s = self._notifier.watchdog_interval_s
         if interval_s is not None:
             self._notifier.watchdog()
-            timer = asyncio.get_running_loop().call_later(interval_s, self._watchdog)
-            self._stack.callback(timer.cancel)
+            self._watchdog_timer = asyncio.get_running_loop().call_later(interval_s, self._watchdog)
 
 
 def _log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 from halcyon.clock import NS_PER_S
 from halcyon.config.settings import DaemonSettings, ModelSettings
 from halcyon.daemon.link import Link, OnFrame, OnLost
+from halcyon.daemon.logs import EventLog
 from halcyon.daemon.remote import RemoteLink
 from halcyon.daemon.replica import ManagedReplica
 from halcyon.wire.frames import Fatal
 from halcyon.worker import orphans
 from halcyon.worker.handle import WorkerHandle, WorkerSpec
 from halcyon.worker.health import HealthLimits
+
+_log = EventLog("launcher")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +83,17 @@ class Launcher:
     def _log_path(self, replica_id: str) -> Path:
         """Where the worker's own output goes; a long one makes room for this start."""
         path = self._settings.state_dir / f"worker-{replica_id}.log"
-        if path.exists() and path.stat().st_size > self._settings.daemon.log_max_bytes:
-            path.replace(path.with_suffix(".log.1"))
+        with contextlib.suppress(OSError):  # not there yet, or a directory that cannot be changed: then the log goes on as it is
+            if path.stat().st_size > self._settings.daemon.log_max_bytes:
+                path.replace(path.with_suffix(".log.1"))
         return path
 
     def _write_note(self) -> None:
-        orphans.record(self._settings.state_dir, sorted(self._pids))
+        """The note is a second line of defence: a disk that is full costs the note, not the start."""
+        try:
+            orphans.record(self._settings.state_dir, sorted(self._pids))
+        except OSError as error:
+            _log.warning("workers_not_noted", reason=error.strerror or type(error).__name__)
 
 
 def with_threads(model: ModelSettings, threads: int) -> ModelSettings:

@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from halcyon.errors import DaemonAlreadyRunning
+from halcyon.errors import ConfigError, DaemonAlreadyRunning
 
 
 class InstanceLock:
@@ -26,8 +26,12 @@ class InstanceLock:
 
         Raises:
             DaemonAlreadyRunning: a live process holds it; the message names its pid.
+            ConfigError: the file cannot be opened.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError([f"{path}: cannot be locked: {error.strerror}; choose another --state-dir"]) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

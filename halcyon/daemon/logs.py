@@ -78,6 +78,10 @@ class _OwnerOnlyRotatingFile(RotatingFileHandler):
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return io.TextIOWrapper(io.FileIO(descriptor, "a"), encoding="utf-8", write_through=True)
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A line that cannot be written (a full disk) is lost; the daemon goes on."""
+        del record
+
     def reopen(self) -> None:
         """Lets go of the file; the next line opens the name anew (for rotation from outside)."""
         with self.lock:  # type: ignore[union-attr]  # set by createLock() in the constructor

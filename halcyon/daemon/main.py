@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ def main(argv: list[str] | None = None) -> None:
 def run(arguments: Arguments) -> int:
     """The exit status of one daemon's life."""
     os.umask(0o077)
+    _allow_many_connections()
     try:
         return int(_run_loop(_options(arguments), arguments.ready_fd))
     except HalcyonError as error:
@@ -49,6 +51,13 @@ def run(arguments: Arguments) -> int:
         _log.error("daemon_died", error=error)
         print(f"halcyond died of {type(error).__name__}; its log has the place", file=sys.stderr)
         return int(ExitCode.FAILURE)
+
+
+def _allow_many_connections() -> None:
+    """Raises the limit of open files as far as we may: a shell's default of 1,024 is fewer than the clients we serve."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _options(arguments: Arguments) -> DaemonOptions:

@@ -10,6 +10,12 @@ import os
 import socket
 from collections.abc import Mapping
 
+EXTENSION_US = 600_000_000
+"""How much longer the manager is asked to wait after each step of a start."""
+
+PATIENCE_S = 1.0
+"""How long the two messages that come only once may wait for a manager that is behind with its reading."""
+
 
 class ServiceNotifier:
     """One notification socket. `watchdog_interval_s` is how often `watchdog()` is due, `None` when nobody asked for it."""
@@ -22,15 +28,15 @@ class ServiceNotifier:
 
     def ready(self, status: str) -> None:
         """The daemon serves."""
-        self._send(f"READY=1\nSTATUS={status}")
+        self._send(f"READY=1\nSTATUS={status}", patience_s=PATIENCE_S)
 
-    def status(self, status: str) -> None:
-        """One line for `systemctl status`."""
-        self._send(f"STATUS={status}")
+    def starting(self, status: str) -> None:
+        """On its way to ready, with one line for `systemctl status`. Every step gains time: converting weights takes minutes."""
+        self._send(f"STATUS={status}\nEXTEND_TIMEOUT_USEC={EXTENSION_US}")
 
     def stopping(self) -> None:
         """The drain has begun."""
-        self._send("STOPPING=1\nSTATUS=draining")
+        self._send("STOPPING=1\nSTATUS=draining", patience_s=PATIENCE_S)
 
     def watchdog(self) -> None:
         """The event loop turns."""
@@ -42,10 +48,12 @@ class ServiceNotifier:
             self._socket.close()
             self._socket = None
 
-    def _send(self, message: str) -> None:
+    def _send(self, message: str, *, patience_s: float = 0.0) -> None:
+        """What is said once waits for room in the manager's queue; what is said again and again does not."""
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # the manager went away or its buffer is full: not our trouble
-                self._socket.sendto(message.encode(), socket.MSG_DONTWAIT, self._address)
+            self._socket.settimeout(patience_s)
+            with contextlib.suppress(OSError):  # the manager went away or does not read: not our trouble
+                self._socket.sendto(message.encode(), self._address)
 
 
 def _watchdog_interval_s(environ: Mapping[str, str]) -> float | None:

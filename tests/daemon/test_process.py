@@ -133,16 +133,24 @@ async def test_a_second_process_exits_5_and_a_bad_fleet_2(daemon: Process) -> No
 async def test_the_service_manager_hears_ready_watchdog_and_stopping(daemon: Process) -> None:
     """sd_notify: READY=1 once the fleet has settled, WATCHDOG=1 while the loop turns, STOPPING=1 at the end."""
     path = daemon.state_dir / "notify"
+    heard: list[bytes] = []
+    stopping = asyncio.Event()
+
+    def hear() -> None:
+        heard.append(manager.recv(4096))
+        if heard[-1].startswith(b"STOPPING=1"):
+            stopping.set()
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))
-        manager.settimeout(PATIENCE_S)
-        await daemon.start(NOTIFY_SOCKET=str(path), WATCHDOG_USEC="40000")
-        heard = [await asyncio.to_thread(manager.recv, 4096)]
-        while not heard[-1].startswith(b"READY=1"):
-            heard.append(await asyncio.to_thread(manager.recv, 4096))
+        asyncio.get_running_loop().add_reader(manager, hear)
+        assert await daemon.start(NOTIFY_SOCKET=str(path), WATCHDOG_USEC="40000") == "ready"
         daemon.process.send_signal(signal.SIGTERM)
-        while not heard[-1].startswith(b"STOPPING=1"):
-            heard.append(await asyncio.to_thread(manager.recv, 4096))
+        async with asyncio.timeout(PATIENCE_S):
+            await stopping.wait()
+        asyncio.get_running_loop().remove_reader(manager)
+    assert any(message.startswith(b"READY=1") for message in heard)
+    assert any(b"EXTEND_TIMEOUT_USEC" in message for message in heard)
     assert b"WATCHDOG=1" in heard
     assert await daemon.end() == 0
 
