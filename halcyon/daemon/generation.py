@@ -138,10 +138,16 @@ class LiveGeneration:
             await self._wakeup.wait()
 
     def mark_sent(self) -> None:
-        """The client has been sent part of the answer: the request must not be replayed from now on."""
-        if not self._sent and not self.outcome:
-            self._ports.on_sent(self.request_id)
+        """The client has been sent part of the answer: the request must not be replayed from now on.
+
+        Without any part handed over there is nothing of this request the client could have: one of several prompts of a call that still
+        waits may be told this, and stays free to go anywhere.
+        """
+        if not self.parts_seen or self._sent:
+            return
         self._sent = True
+        if not self.outcome:
+            self._ports.on_sent(self.request_id)
 
     def account(self) -> Account:
         """How it was served so far; exact counts."""

@@ -73,6 +73,14 @@ async def test_a_stream_under_way_is_marked_sent_once() -> None:
     assert told.sent == ["r"]
 
 
+async def test_nothing_handed_over_is_nothing_sent() -> None:
+    """`mark_sent` on a generation that gave no part yet (one prompt of several) reports nothing: the request may still go anywhere."""
+    told = Told()
+    generation = told.generation()
+    generation.mark_sent()
+    assert (told.sent, generation.sent) == ([], False)
+
+
 async def test_parts_without_anything_to_show_wait() -> None:
     """A first token that is half a character is not handed over before the character is whole, so a loss before it costs nothing."""
     told = Told()

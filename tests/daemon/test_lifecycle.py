@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 
 import psutil
 import pytest
@@ -98,6 +100,21 @@ async def test_a_worker_that_keeps_dying_is_given_up_and_says_why(rigs: Rigs) ->
     text, _ = await rig.answer(asked(model="good"))
     assert text
     assert (await rig.http.get("/readyz")).status_code == 503
+
+
+async def test_a_silent_worker_blocks_nobody_and_is_replaced(rigs: Rigs) -> None:
+    """Of two workers one is stopped by SIGSTOP: streams on the other go on, what waited on the silent one is answered, and a new worker
+    takes its place after the 0.6 s of silence that the fleet allows. (Fault: one silent backend blocks everyone.)"""
+    rig = await rigs.start(sim_model(replicas=2), daemon=DaemonSettings(worker_heartbeat_s=0.05, worker_timeout_s=0.6))
+    silent = rig.replica("toy-v1-0")
+    assert silent.pid is not None
+    os.kill(silent.pid, signal.SIGSTOP)
+    answers = [await rig.open(asked(f"waits {n}", tokens=5, stream=False)) for n in range(6)]
+    texts = await asyncio.gather(*(read(generation) for generation in answers))
+    assert [len(text.split()) for text in texts] == [5] * 6
+    status = await rig.until(lambda s: all(r.state == "ready" for r in s.replicas) and s.replicas[0].restarts >= 1)
+    assert status.replicas[0].pid != silent.pid
+    assert "silent" in status.replicas[0].last_error
 
 
 async def test_draining_a_replica_excludes_it_first_and_ends_it_when_empty(rigs: Rigs) -> None:

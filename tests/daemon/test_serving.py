@@ -30,6 +30,16 @@ async def test_a_stream_over_loopback_carries_every_token_and_exact_usage(rigs: 
     assert chunks[-1]["usage"]["completion_tokens"] == 12
 
 
+async def test_several_prompts_of_one_stream_wait_for_one_another(rigs: Rigs) -> None:
+    """Four prompts of one streamed completion on a replica with one slot all bring their 6 tokens, the first's start failing none."""
+    rig = await rigs.start(sim_model(max_batch=1))
+    body = completion(tokens=6) | {"prompt": ["one", "two", "three", "four"]}
+    async with rig.http.stream("POST", "/v1/completions", json=body) as response:
+        seen = [event async for event in events(response)]
+    pieces = [choice for event in seen[:-1] for choice in json.loads(event)["choices"] if choice["text"]]
+    assert [sum(piece["index"] == index for piece in pieces) for index in range(4)] == [6] * 4
+
+
 async def test_every_answer_of_n_draws_and_counts_for_itself(rigs: Rigs) -> None:
     """n = 3 gives three answers on one replica, and the account counts the prompt once and 3 × 4 tokens."""
     rig = await rigs.start(sim_model())
