@@ -11,7 +11,7 @@ from halcyon.sim.arrivals import Arrival
 from halcyon.sim.clock import NS_PER_MS
 from halcyon.sim.devices import BatchLaw
 
-GRID_RATIO = 1.01
+GRID_RATIO = 1.03
 
 
 def count_only(arrivals: list[Arrival], law: BatchLaw, *, max_batch: int, horizon_s: float) -> int:

@@ -16,9 +16,9 @@ its deadline or another member's, with the residual margin of this replica's cos
 some time. The walk gives up after `PATIENCE` misfits in a row, so that a decision stays cheap however long the queue is.
 
 Why `tight`: one request whose slack allows only a short batch would cut down the batch of all others, and under overload there is always
-one. The fluid solution counts such requests as lost; building around them loses more than it saves.
+one. Where the fluid solution gives up a share of a class for longer batches, these are the ones it gives up (`price.head_ns`).
 
-The reserve: every batch earns `reserve_permille` of its cap as credit; oversize and overdue work that runs is paid from it. Nothing is
+The reserve: every batch earns `reserve_permille` of its time as credit; oversize and overdue work that runs is paid from it. Nothing is
 starved for ever, and nobody else loses more than that share. With twice the credit it needs, reserved work goes even before `last`.
 """
 
@@ -33,8 +33,6 @@ from halcyon.core.batching.price import Price
 from halcyon.core.batching.queue import DeadlineQueue, Entry, Lane, position
 
 PATIENCE = 64
-TIGHT_PERMILLE = 850
-"""Slack under this share of the solved batch time is too little to build a batch around."""
 SORT_LIMIT = 64
 FAR_NS = 1 << 62
 LEAST_SLOPE_NS = 1e-9
@@ -134,6 +132,10 @@ class Packing:
         if entry.hard:
             self.latest_ns = min(self.latest_ns, entry.due_ns)
 
+    def price_of(self, entry: Entry) -> int:
+        """Device time the entry costs: its tokens and its share of a full batch's overhead, ns."""
+        return int(self.law.per_token_ns * entry.tokens + self.law.overhead_ns * entry.item.slots / self.limits.max_slots)
+
     def release(self) -> None:
         """The batch is not sent, or its entries are taken: they are free again."""
         for entry in self.entries:
@@ -144,7 +146,7 @@ def pack(queue: DeadlineQueue, price: Price, reserve: Reserve, packing: Packing)
     """Fills the packing from the queue by the order of the module; takes nothing out of the queue."""
     main = queue.main
     overdue_end = position(main.by_due, packing.now + 1)
-    tight_end = position(main.by_due, packing.now + price.batch_ns * TIGHT_PERMILLE // 1000)
+    tight_end = position(main.by_due, packing.now + price.head_ns)
     last_end = position(main.by_due, packing.now + price.cap_ns + price.batch_ns)
     limit_end = position(main.by_rank, price.rank_limit + 1)
     groups: tuple[Callable[[], Iterable[Entry]], ...] = (
@@ -173,7 +175,7 @@ def _reserved(main: Lane, price: Price, credit_ns: int, packing: Packing, overdu
     soon = islice(main.by_due, overdue_end, overdue_end + PATIENCE * 4)
     large = next((row[2] for row in soon if row[2].rank > price.rank_limit), None)
     for entry in [*overdue, large] if large is not None else overdue:
-        cost_ns = int(packing.law.per_token_ns * entry.tokens)
+        cost_ns = packing.price_of(entry)
         if cost_ns > credit_ns:
             break
         credit_ns -= cost_ns
@@ -188,7 +190,7 @@ def _smallest(main: Lane, price: Price, start: int, end: int, limit_end: int) ->
         return []
     if count * count > SORT_LIMIT * len(main):
         first_ns, stop_ns = main.by_due[start][0], main.by_due[end - 1][0]
-        return (row[2] for row in islice(main.by_rank, limit_end) if first_ns <= row[0] <= stop_ns)
+        return (row[2] for row in islice(main.by_rank, limit_end) if first_ns <= row[2].due_ns <= stop_ns)
     found = [(row[2].rank, row[1], row[2]) for row in main.by_due[start:end] if row[2].rank <= price.rank_limit]
     found.sort()
     return [row[2] for row in found]
@@ -202,8 +204,8 @@ def _deferred(main: Lane, price: Price, start: int) -> Iterator[Entry]:
 
 def _account(price: Price, reserve: Reserve, packing: Packing) -> None:
     """Earns the reserve its share of this batch and pays for what ran on it."""
-    share_ns = price.cap_ns * packing.limits.reserve_permille // 1000
-    starved = sum(entry.tokens for entry in packing.entries if entry.rank > price.rank_limit or entry.due_ns <= packing.now)
-    reserve.earn(share_ns, int(packing.law.per_token_ns * packing.limits.max_tokens))
+    law, limits = packing.law, packing.limits
+    reserve.earn(law.predict_ns(packing.tokens) * limits.reserve_permille // 1000, 2 * law.predict_ns(limits.max_tokens))
+    starved = [entry for entry in packing.entries if entry.rank > price.rank_limit or entry.due_ns <= packing.now]
     if starved:
-        reserve.spend(int(packing.law.per_token_ns * starved))
+        reserve.spend(sum(packing.price_of(entry) for entry in starved))

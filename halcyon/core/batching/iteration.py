@@ -63,10 +63,12 @@ class IterationPlan:
     Attributes:
         prefill_budget: prompt tokens, at most, over all sequences.
         prefill_order: ids of prefilling and waiting sequences in order of service; those left out wait.
+        give_up: ids of waiting sequences whose first token cannot be on time any more; an engine may end them at once.
     """
 
     prefill_budget: int
     prefill_order: tuple[str, ...]
+    give_up: tuple[str, ...] = ()
 
 
 class IterationPolicy(Protocol):

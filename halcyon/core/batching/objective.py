@@ -1,7 +1,7 @@
 """What a model's operator wants most of within the deadline: requests, tokens, or weighted requests.
 
 Rule: device time goes to what yields most worth per unit of it. `rank` orders requests by size per worth (small first), `worth` is what the
-price solver adds up. Under `tokens` every token is worth the same, so size never sheds anybody and only batch time is solved for.
+price solver adds up. Under `tokens` every token is worth the same: all rank alike, nobody is shed by size, only batch time is solved for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def rank(objective: Objective, item: WorkItem, tokens: int) -> int:
     """Integer sort key, in tokens per unit of worth; the smaller, the better a use of the device."""
     if objective == "weighted":
         return max(1, min(LARGEST_RANK, int(tokens / max(item.weight, 1e-9))))
-    return tokens
+    return tokens if objective == "count" else 1
 
 
 def worth(objective: Objective, item: WorkItem, tokens: int) -> float:

@@ -20,6 +20,8 @@ SAFETY = 0.97
 GRID_RATIO = 1.08
 HYSTERESIS = 1.01
 CAP_PERCENT = 110
+HEAD_PERCENT = 60
+HEAD_LOSING_PERCENT = 95
 NO_LIMIT = 1 << 62
 LEAST_BATCH_NS = 1_000_000.0
 NS_PER_S = 1_000_000_000
@@ -32,16 +34,23 @@ class Price:
     Attributes:
         batch_ns: solved mean batch time. rank_limit: largest rank that is served before everything else; `NO_LIMIT` when all fits.
         worth_per_s: what the solution promises, in units of the objective.
+        loses: whether some class cannot be wholly on time at this batch time, and the solution says so on purpose.
     """
 
     batch_ns: int
     rank_limit: int
     worth_per_s: float
+    loses: bool = False
 
     @property
     def cap_ns(self) -> int:
         """Longest batch to be formed on purpose."""
         return self.batch_ns * CAP_PERCENT // 100
+
+    @property
+    def head_ns(self) -> int:
+        """Least slack that a batch is built around."""
+        return self.batch_ns * (HEAD_LOSING_PERCENT if self.loses else HEAD_PERCENT) // 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +113,7 @@ class _Fluid:
         slots = fleet.max_batch * fleet.replicas / batch_ns
         if served > slots:
             worth *= slots / served
-        return Price(batch_ns=batch_ns, rank_limit=limit, worth_per_s=worth * NS_PER_S)
+        return Price(batch_ns=batch_ns, rank_limit=limit, worth_per_s=worth * NS_PER_S, loses=min(shares) < 1.0)
 
     def _cut(self, shares: list[float], room: float) -> tuple[int, float]:
         """The bin in which the room ends and how much of that bin fits; the whole last bin when it never ends."""
