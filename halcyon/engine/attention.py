@@ -43,15 +43,24 @@ def attend(
     refused = [name for name in ("softcap", "position_bias", "s_aux") if kwargs.get(name) is not None]
     if refused:
         raise ValueError(f"this attention has no {refused[0]}")
-    window = kwargs.get("sliding_window")
     groups = int(getattr(module, "num_key_value_groups", 1))
-    out = query.new_empty(1, query.shape[2], query.shape[1], query.shape[3])
-    q_ends, k_ends = bounds_q.tolist(), bounds_k.tolist()
-    for at in range(len(q_ends) - 1):
-        here, there = slice(q_ends[at], q_ends[at + 1]), slice(k_ends[at], k_ends[at + 1])
-        attended = _one(query[:, :, here], key[:, :, there], value[:, :, there], groups, scaling, window)
-        out[:, here] = attended.transpose(1, 2)
-    return out, None
+    sizes_q, sizes_k = bounds_q.diff().tolist(), bounds_k.diff().tolist()
+    keys, values = key.split_with_sizes(sizes_k, 2), value.split_with_sizes(sizes_k, 2)
+    if len(sizes_q) == query.shape[2]:
+        return _decodes(query, keys, values, groups, scaling), None
+    window = kwargs.get("sliding_window")
+    parts = zip(query.split_with_sizes(sizes_q, 2), keys, values, strict=True)
+    return torch.cat([_one(q, k, v, groups, scaling, window) for q, k, v in parts], dim=2).transpose(1, 2), None
+
+
+def _decodes(
+    query: torch.Tensor, keys: tuple[torch.Tensor, ...], values: tuple[torch.Tensor, ...], groups: int, scaling: float | None
+) -> torch.Tensor:
+    """One query token for each sequence, which sees all its keys: the heads that share a KV head stand where query tokens stand."""
+    heads, tokens, dim = query.shape[1:]
+    packed = query[0].transpose(0, 1).reshape(tokens, 1, heads // groups, groups, dim).unbind()
+    attended = [scaled_dot_product_attention(q, k, v, scale=scaling) for q, k, v in zip(packed, keys, values, strict=True)]
+    return torch.cat(attended).reshape(1, tokens, heads, dim)
 
 
 def _one(
@@ -59,9 +68,8 @@ def _one(
 ) -> torch.Tensor:
     """One sequence; shapes as in `attend`, its own tokens only."""
     tokens, keys = query.shape[2], key.shape[2]
-    if tokens == 1:  # the keys are already those in reach
-        packed = query.reshape(1, key.shape[1], groups, query.shape[3])
-        return scaled_dot_product_attention(packed, key, value, scale=scaling).reshape(query.shape)
+    if tokens == 1:
+        return _decodes(query, (key,), (value,), groups, scaling).transpose(1, 2)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     if tokens == keys and (window is None or tokens <= window):
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)

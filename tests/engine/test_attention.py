@@ -25,11 +25,15 @@ def textbook(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window
     return (torch.softmax(scores, dim=-1) @ value).transpose(0, 1)
 
 
-@pytest.mark.parametrize("window", [None, 5])
-def test_each_sequence_meets_its_own_keys(window: int | None) -> None:
-    """A batch of a decode, a whole prompt, a chunk after others and a long prompt equals the formula on each alone, within 1e-5."""
+MIXED = [(1, 7), (6, 6), (4, 11), (12, 12), (1, 1)]
+MIXED_IN_WINDOW = [(1, 5), (6, 6), (4, 8), (12, 12), (1, 1)]
+DECODES = [(1, 5), (1, 1), (1, 3)]
+
+
+@pytest.mark.parametrize(("lengths", "window"), [(MIXED, None), (MIXED_IN_WINDOW, 5), (DECODES, None), (DECODES, 5)])
+def test_each_sequence_meets_its_own_keys(lengths: list[tuple[int, int]], window: int | None) -> None:
+    """A batch of decodes, whole prompts and a chunk after others equals the formula on each alone, within 1e-5."""
     generator = torch.Generator().manual_seed(1)
-    lengths = [(1, 7 if window is None else 5), (6, 6), (4, 11 if window is None else 8), (12, 12), (1, 1)]
     query = torch.randn(1, HEADS, sum(q for q, _ in lengths), DIM, generator=generator)
     key, value = (torch.randn(1, KV_HEADS, sum(k for _, k in lengths), DIM, generator=generator) for _ in range(2))
     bounds = [torch.tensor([0, *(part[at] for part in lengths)]).cumsum(0) for at in (0, 1)]
