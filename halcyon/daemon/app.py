@@ -120,6 +120,7 @@ class Daemon:
 
     async def _come_up(self) -> None:
         options, settings = self._options, self._options.settings
+        self._stack.callback(self._notifier.close)
         host, port = self._address()
         make_private_dir(options.state_dir)
         lock = InstanceLock.acquire(lock_path(options.state_dir))
@@ -244,7 +245,6 @@ class Daemon:
         _log.info("going_down", exit_code=int(self._exit_code))
         if self._watchdog_timer is not None:
             self._watchdog_timer.cancel()
-        self._notifier.close()
 
     def _broken(self, error: BaseException) -> None:
         _log.error("core_broken", error=error)

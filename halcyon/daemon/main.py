@@ -44,6 +44,9 @@ def run(arguments: Arguments) -> int:
     _allow_many_connections()
     try:
         return int(_run_loop(_options(arguments), arguments.ready_fd))
+    except KeyboardInterrupt:
+        print("interrupted before the daemon was up", file=sys.stderr)
+        return int(ExitCode.FAILURE)
     except HalcyonError as error:
         print(error.message, file=sys.stderr)
         return int(getattr(error, "exit_code", ExitCode.FAILURE))
