@@ -48,7 +48,7 @@ def attend(
     keys, values = key.split_with_sizes(sizes_k, 2), value.split_with_sizes(sizes_k, 2)
     if len(sizes_q) == query.shape[2]:
         return _decodes(query, keys, values, groups, scaling), None
-    window = kwargs.get("sliding_window")
+    window = kwargs["sliding_window"] if "sliding_window" in kwargs else getattr(module, "sliding_window", None)
     parts = zip(query.split_with_sizes(sizes_q, 2), keys, values, strict=True)
     return torch.cat([_one(q, k, v, groups, scaling, window) for q, k, v in parts], dim=2).transpose(1, 2), None
 

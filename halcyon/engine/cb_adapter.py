@@ -11,6 +11,7 @@ How the pieces hang together, per iteration, all on the engine's thread:
     → `BatchingLoop._report`.
 
 CUDA graphs and the asynchronous double buffer are off: with masked (sdpa) attention the padding they need costs more than they save.
+On the CPU `attention` replaces the masked way; it reads the bounds between sequences that the forward pass is given here.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from halcyon.engine import attention
 from halcyon.engine.request import EngineSink, IterationReport, KvUsage, SequenceDelta, TokenScore
 from halcyon.engine.sampling import Row, draw, score
 from halcyon.engine.sequence import LiveSequence
+from halcyon.errors import ModelUnavailable
 
 SUPPORTED_TRANSFORMERS = ("5.24", "5.25")
 """From (included) and to (excluded)."""
@@ -415,7 +417,13 @@ class BatchingLoop:
 
     def _prepare(self) -> Any:  # noqa: ANN401 - transformers' own type
         """Builds the KV cache now, so that a lack of memory shows while loading and sizes are known before the thread starts."""
-        self._manager.batch_processor = self._manager._create_batch_processor()
+        try:
+            self._manager.batch_processor = self._manager._create_batch_processor()
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise ModelUnavailable(
+                f"{self.sizes.kv_blocks} KV blocks of {self.sizes.page_tokens} tokens, and what an iteration needs beside them, do not fit; "
+                "expected a smaller max_batch or max_context, or a memory_bytes that leaves room"
+            ) from error
         return self._manager.batch_processor.cache
 
 

@@ -19,7 +19,7 @@ from halcyon.errors import ModelUnavailable
 PAGE_TOKENS = 32
 """Tokens in a KV block: small enough to share short prefixes, large enough to keep index building cheap."""
 
-_FREE_MEMORY_SHARE = {"cpu": 0.25, "cuda": 0.85}
+_FREE_MEMORY_SHARE = {"cpu": 0.25, "cuda": 0.7}
 """How much of a device's free memory a KV cache may take when no budget is set."""
 
 _MIB = 1024 * 1024

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from engine_harness import EngineHarness
 
 from halcyon.engine.loading import LoadedModel, choose_device, choose_dtype, choose_threads
 from halcyon.engine.sizing import PAGE_TOKENS, SizeLimits, choose_sizes
@@ -39,6 +40,12 @@ def test_a_budget_too_small_is_explained(tiny: LoadedModel, memory_bytes: int) -
         choose_sizes(tiny, replace(LIMITS, memory_bytes=memory_bytes))
     enough = int(refused.value.message.rsplit(" ", 1)[1])
     assert choose_sizes(tiny, replace(LIMITS, memory_bytes=enough)).kv_blocks == 8
+
+
+def test_a_cache_that_cannot_be_allocated_is_explained(tiny: LoadedModel) -> None:
+    """A cache larger than the machine ends in ModelUnavailable with what to lower, before anything is allocated."""
+    with pytest.raises(ModelUnavailable, match="smaller max_batch or max_context"):
+        EngineHarness(tiny, kv_blocks=10**10)
 
 
 def test_devices_and_threads() -> None:
