@@ -72,9 +72,9 @@ def tokenizer_directory() -> str:
     return str(prepare_source("builtin:tiny-llama?seed=1"))
 
 
-def run_client(command: list[str], log: Path) -> None:
-    """Runs a client offline with its output in a file, and shows the end of it when it fails."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+def run_client(command: list[str], log: Path, **variables: str) -> None:
+    """Runs a client with its output in a file, and shows the end of it when it fails."""
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", **variables}
     with log.open("w") as output:
         status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, timeout=600, check=False).returncode
     if status:
@@ -89,7 +89,7 @@ def guidellm(url: str, work: Path) -> int:
     command += ["--profile", "kind=concurrent,streams=4", "--constraint", f"kind=max_requests,count={REQUESTS}"]
     command += ["--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=16"]
     command += ["--tokenizer", f"kind=huggingface_auto,model={tokenizer_directory()}", "--output", f"kind=json,path={report}"]
-    run_client(command, work / "guidellm.log")
+    run_client(command, work / "guidellm.log", HF_HUB_OFFLINE="1")
     benchmark = json.loads(report.read_text())["benchmarks"][0]
     return int(benchmark["metrics"]["request_totals"]["successful"])
 
@@ -97,7 +97,7 @@ def guidellm(url: str, work: Path) -> int:
 def aiperf(url: str, work: Path) -> int:
     """Four concurrent chat streams counted by the server's own usage; returns how many requests succeeded."""
     command = [str(venv("aiperf") / "aiperf"), "profile", "--model", "tiny", "--url", url, "--endpoint-type", "chat", "--streaming"]
-    command += ["--concurrency", "4", "--request-count", str(REQUESTS), "--tokenizer", "builtin", "--use-server-token-count"]
+    command += ["--concurrency", "4", "--request-count", str(REQUESTS), "--tokenizer", tokenizer_directory(), "--use-server-token-count"]
     command += ["--per-chunk-usage", "--prompt-input-tokens-mean", "64", "--prompt-output-tokens-mean", "16", "--ui", "none"]
     command += ["--extra-inputs", "ignore_eos:true", "--output-artifact-dir", str(work / "aiperf")]
     run_client(command, work / "aiperf.log")
