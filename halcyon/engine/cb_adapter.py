@@ -421,7 +421,7 @@ class BatchingLoop:
             self._manager.batch_processor = self._manager._create_batch_processor()
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ModelUnavailable(
-                f"{self.sizes.kv_blocks} KV blocks of {self.sizes.page_tokens} tokens, and what an iteration needs beside them, do not fit; "
+                f"{self.sizes.kv_blocks} KV blocks of {self.sizes.page_tokens} tokens, and the work space of an iteration do not fit; "
                 "expected a smaller max_batch or max_context, or a memory_bytes that leaves room"
             ) from error
         return self._manager.batch_processor.cache

@@ -12,8 +12,9 @@ import torch
 _MASK_32 = 0xFFFF_FFFF
 _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 
-LARGEST_NOISE = 22.9
-"""No noise exceeds −ln(−ln(1 − 2⁻³³)) < 22.9: a token further than that below a rival cannot win."""
+_HIGH_BITS = 1 << 24
+HIGH_NOISE = 5.5433
+"""One token in 256 has noise above this: −ln(−ln(1 − 2⁻⁸)) < 5.5433."""
 
 
 def noise_key(seed: int, position: int) -> tuple[int, int]:
@@ -29,6 +30,12 @@ def gumbel(token_ids: torch.Tensor, low: torch.Tensor | int, high: torch.Tensor 
     return -torch.log(-torch.log(uniform))
 
 
+def likely_high(count: int, low: int, high: int) -> torch.Tensor:
+    """Ids in [0, count) whose noise exceeds `HIGH_NOISE`: the same bits as `gumbel`, in 32-bit arithmetic and without a logarithm."""
+    bits = _mix_32(_mix_32(torch.arange(count, dtype=torch.int32) ^ _signed(low)) ^ _signed(high))
+    return torch.nonzero((bits < 0) & (bits >= -_HIGH_BITS)).squeeze(1)
+
+
 def _splitmix(value: int) -> int:
     value = (value + 0x9E37_79B9_7F4A_7C15) & _MASK_64
     value = ((value ^ (value >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK_64
@@ -42,3 +49,16 @@ def _mix(bits: torch.Tensor) -> torch.Tensor:
     bits = bits ^ (bits >> 15)
     bits = (bits * 0x846C_A68B) & _MASK_32
     return bits ^ (bits >> 16)
+
+
+def _mix_32(bits: torch.Tensor) -> torch.Tensor:
+    """`_mix` in int32, whose products wrap; its shifts copy the sign, so those copies are masked off."""
+    bits = bits ^ ((bits >> 16) & 0xFFFF)
+    bits = bits * 0x7FEB_352D
+    bits = bits ^ ((bits >> 15) & 0x1FFFF)
+    bits = bits * _signed(0x846C_A68B)
+    return bits ^ ((bits >> 16) & 0xFFFF)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >= 1 << 31 else word

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import torch
 
-from halcyon.engine.noise import LARGEST_NOISE, gumbel, noise_key
+from halcyon.engine.noise import HIGH_NOISE, gumbel, likely_high, noise_key
 from halcyon.engine.request import SamplingRules, TokenScore
 
-_NUCLEUS_GUESS = 1024
-"""Best tokens looked at before a whole row is sorted for top_p."""
+_REACH = 8.0
+"""Scaled logits within this of the best are looked at one by one; of the others only those with high noise."""
+
+_NUCLEUS_REACH = 12.0
+"""Scaled logits within this of the best are sorted for top_p before a whole row is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,11 @@ def score(logits: torch.Tensor, rows: list[Row], token_ids: list[int]) -> list[T
     if not rows:
         return []
     chosen = logits[torch.tensor([row.index for row in rows], device=logits.device)]
-    logprobs = torch.log_softmax(chosen, dim=-1)
-    picked = logprobs.gather(1, torch.tensor(token_ids, device=logits.device).unsqueeze(1)).squeeze(1).tolist()
+    total = torch.logsumexp(chosen, dim=-1, keepdim=True)
+    picked = (chosen.gather(1, torch.tensor(token_ids, device=logits.device).unsqueeze(1)) - total).squeeze(1).tolist()
     width = min(max(row.rules.top_logprobs for row in rows), logits.shape[1])
-    best, best_ids = (part.tolist() for part in torch.topk(logprobs, width, dim=-1))
+    values, ids = torch.topk(chosen, width, dim=-1)
+    best, best_ids = (values - total).tolist(), ids.tolist()
     return [
         TokenScore(token_ids[at], picked[at], tuple(zip(best_ids[at], best[at], strict=True))[: row.rules.top_logprobs])
         for at, row in enumerate(rows)
@@ -52,39 +56,54 @@ def score(logits: torch.Tensor, rows: list[Row], token_ids: list[int]) -> list[T
 
 
 def _draw_narrowed(logits: torch.Tensor, row: Row) -> int:
-    low, high = noise_key(row.rules.seed, row.position)
-    token_ids = _kept(logits, row.rules) if _filters(row.rules) else _contenders(logits, row.rules.temperature, low, high)
-    scores = logits[token_ids].double() / row.rules.temperature + gumbel(token_ids, low, high)
-    return int(token_ids[torch.argmax(scores)])
+    key = noise_key(row.rules.seed, row.position)
+    if _filters(row.rules):
+        return _winner(logits, _kept(logits, row.rules), row.rules.temperature, key)[0]
+    return _draw_unfiltered(logits, row.rules.temperature, key)
+
+
+def _winner(logits: torch.Tensor, token_ids: torch.Tensor, temperature: float, key: tuple[int, int]) -> tuple[int, float]:
+    """The token with the highest noisy score among `token_ids`, and that score."""
+    scores = logits[token_ids].double() / temperature + gumbel(token_ids, *key)
+    at = int(torch.argmax(scores))
+    return int(token_ids[at]), float(scores[at])
+
+
+def _draw_unfiltered(logits: torch.Tensor, temperature: float, key: tuple[int, int]) -> int:
+    """Looks at the tokens near the best and at those with high noise. Any other scores less than (best − reach) + high noise; in the rare
+    draw where even that could win, at all of them."""
+    size, best = logits.shape[0], float(logits.max())
+    near = torch.nonzero(logits >= best - temperature * _REACH).squeeze(1)
+    token_id, winning = _winner(logits, torch.cat([near, likely_high(size, *key)]), temperature, key)
+    if winning > best / temperature - _REACH + HIGH_NOISE:
+        return token_id
+    return _winner(logits, torch.arange(size), temperature, key)[0]
 
 
 def _filters(rules: SamplingRules) -> bool:
     return rules.top_k > 0 or rules.top_p < 1.0
 
 
-def _contenders(logits: torch.Tensor, temperature: float, low: int, high: int) -> torch.Tensor:
-    """Ids that can win: those not further below the best logit than the difference between the largest noise and the best one's own."""
-    best = torch.argmax(logits)
-    own = float(gumbel(best, low, high))
-    bar = float(logits[best]) - temperature * (LARGEST_NOISE - own)
-    return torch.nonzero(logits >= bar - 1e-3 * abs(bar)).squeeze(1)
-
-
 def _kept(logits: torch.Tensor, rules: SamplingRules) -> torch.Tensor:
-    """Ids that top_k and top_p leave."""
-    size = logits.shape[0]
-    limit = min(rules.top_k or size, size)
-    if rules.top_p >= 1.0:
-        return torch.topk(logits, limit).indices
-    scaled = logits.double() / rules.temperature
-    floor = torch.logsumexp(torch.topk(scaled, limit).values if limit < size else scaled, dim=0)
-    for width in (min(limit, _NUCLEUS_GUESS), limit):
-        best, token_ids = torch.topk(scaled, width)
-        mass = torch.exp(best - floor).cumsum(0)
-        if width == limit or float(mass[-1]) >= rules.top_p:
+    """Ids that top_k and top_p leave, best first."""
+    if 0 < rules.top_k < logits.shape[0]:
+        best, token_ids = torch.topk(logits, rules.top_k)
+        scaled = best.double() / rules.temperature
+        return token_ids if rules.top_p >= 1.0 else token_ids[_nucleus(scaled, torch.logsumexp(scaled, dim=0), rules.top_p)]
+    total = torch.logsumexp(logits / rules.temperature, dim=0).double()
+    near = torch.nonzero(logits >= logits.max() - rules.temperature * _NUCLEUS_REACH).squeeze(1)
+    for token_ids in (near, torch.arange(logits.shape[0])):
+        best, order = torch.sort(logits[token_ids], descending=True, stable=True)
+        scaled = best.double() / rules.temperature
+        if float(torch.exp(scaled - total).sum()) >= rules.top_p:
             break
-    before = torch.cat([mass.new_zeros(1), mass[:-1]])
-    return token_ids[before < rules.top_p]
+    return token_ids[order][_nucleus(scaled, total, rules.top_p)]
+
+
+def _nucleus(scaled: torch.Tensor, total: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Which of the scaled logits, best first, are needed to reach `top_p` of a distribution with that log-sum."""
+    mass = torch.exp(scaled - total).cumsum(0)
+    return torch.cat([mass.new_zeros(1), mass[:-1]]) < top_p
 
 
 def _draw_together(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
