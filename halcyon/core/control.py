@@ -92,6 +92,8 @@ class ControlPlane:
         self._check(event)
         self._look_at_clocks(now)
         self._apply(event, now)
+        if isinstance(event, TimerFired):  # only then: what one frame reports as finished must not be cut by its neighbours
+            self._requests.end_overdue(now=now)
         for serves in self._lines.take_stirred():
             self._dispatch(self._lines.at(serves), now)
         self._announce_emptiness()
@@ -101,7 +103,7 @@ class ControlPlane:
 
     def next_wakeup(self) -> int | None:
         """The instant at which `TimerFired` is due, if no event comes before; `None` when only an event can change anything."""
-        instants = (self._lines.next_wakeup(), self._pauses.next_wakeup())
+        instants = (self._lines.next_wakeup(), self._pauses.next_wakeup(), self._ledger.next_overdue())
         return min((instant for instant in instants if instant is not None), default=None)
 
     def queued(self) -> dict[ServedVersion, int]:

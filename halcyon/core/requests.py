@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halcyon.core.actions import Action, Cancel, Fail, Refusal, Refuse
-from halcyon.core.admission.gate import Standing, admit, too_late, unservable
+from halcyon.core.admission.gate import Standing, admit, overdue, too_late, unservable
 from halcyon.core.batching.waiting import Ticket
 from halcyon.core.events import RequestFailed, SequencesFinished
 from halcyon.core.fleet import Fleet, Replica, ServedVersion
@@ -61,8 +61,8 @@ class Requests:
             self._ledger.ended(Outcome.GONE)
             return
         flight = self._ledger.flight(request_id)
-        if flight is not None and not flight.client_gone:
-            flight.client_gone = True
+        if flight is not None and not flight.over:
+            flight.over = True
             self._ledger.ended(Outcome.GONE)
             self._orders.append(Cancel(request_id, flight.replica_id))
 
@@ -84,7 +84,7 @@ class Requests:
         self._lines.stir(line.serves)
         if not replica.release(event.request_id, event.count):
             self._ledger.landed(event.request_id)
-            if not flight.client_gone:
+            if not flight.over:
                 self._ledger.ended(Outcome.FINISHED)
                 line.rate.finished(now=now)
         return True
@@ -98,7 +98,7 @@ class Requests:
         self._land(flight, replica)
         if event.busy:
             flight.ticket.attempts -= 1
-        if flight.client_gone:
+        if flight.over:
             return True
         if flight.byte_sent:
             self._fail(event.request_id, event.message, event.code)
@@ -114,9 +114,9 @@ class Requests:
             flight = self._ledger.flight(request_id)
             assert flight is not None, "whoever holds a slot flies"
             self._land(flight, replica)
-            if flight.byte_sent and not flight.client_gone:
+            if flight.byte_sent and not flight.over:
                 self._fail(request_id, "the replica was lost in the middle of the answer; send the request again")
-            elif not flight.client_gone:
+            elif not flight.over:
                 self._put_back(flight, "it was lost before the answer began", now=now)
 
     def refuse_late(self, *, now: int) -> None:
@@ -125,6 +125,18 @@ class Requests:
             for ticket in line.queue.take_expired(now=now):
                 self._lines.stir(line.serves)
                 self._refuse(ticket.request.request_id, too_late(ticket.request, retry_after_ms=line.retry_after_ms(now=now)))
+
+    def end_overdue(self, *, now: int) -> None:
+        """Stops whatever runs past its deadline: an answer after it is worth nothing, and its slot is worth something to others."""
+        for flight in self._ledger.take_overdue(now=now):
+            request = flight.ticket.request
+            if flight.over:
+                continue
+            flight.over = True
+            self._orders.append(Cancel(request.request_id, flight.replica_id))
+            refusal = overdue(request, retry_after_ms=self._lines.of(request).retry_after_ms(now=now))
+            self._ledger.ended(Outcome.FAILED if flight.byte_sent else Outcome.REFUSED)
+            self._orders.append(Fail(request.request_id, refusal) if flight.byte_sent else Refuse(request.request_id, refusal))
 
     def refuse_unservable(self, serves: ServedVersion) -> None:
         """Refuses whatever waits for a replica that will not come; to be called when the replicas changed."""

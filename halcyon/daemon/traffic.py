@@ -104,13 +104,13 @@ class Traffic:
 
     def iteration(self, replica_id: str, frame: Iteration) -> None:
         """What one iteration produced, to its readers and to the core."""
-        if frame.duration_ns:  # a remote server does not say how long its iterations take
-            self._handle(_iteration_finished(replica_id, frame))
         finished, unknown = self._deliver(replica_id, frame)
         if unknown:
             self._cancel(replica_id, unknown)
         for event in finished.values():
             self._handle(event)
+        if frame.duration_ns:  # a remote server does not say how long its iterations take
+            self._handle(_iteration_finished(replica_id, frame))
 
     def sequence_failed(self, replica_id: str, frame: SequenceFailed) -> None:
         """One sequence cannot be served, so its request cannot be served there: its other sequences are cancelled."""

@@ -170,7 +170,7 @@ def test_an_id_in_use_raises_and_changes_nothing(story: Story) -> None:
     with pytest.raises(ValueError, match="in use"):
         story.replica("a")
     assert story.plane.totals() == before
-    assert refused(story.timer()) == {"waiting": "deadline_unreachable"}
+    assert refused(story.timer()) == {"waiting": "deadline_unreachable", "running": "deadline_unreachable"}
 
 
 def test_a_rate_is_not_carried_over_an_idle_hour() -> None:

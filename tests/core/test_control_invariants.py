@@ -45,7 +45,8 @@ class WitnessedReplica:
 
 @dataclass
 class WitnessedRequest:
-    """What the shell knows of a request. place: `queued`, `flying`, `adrift` (its replica failed, no order yet) or how it ended."""
+    """What the shell knows of a request. place: `queued`, `flying`, `adrift` (its replica failed, no order yet),
+    `overdue` (cancelled at its deadline, no answer yet) or how it ended."""
 
     request: Request
     place: str = "queued"
@@ -86,17 +87,22 @@ class Witness:
                 self._dispatch(action, now)
             elif isinstance(action, Refuse):
                 known = self.requests[action.request_id]
-                assert known.place in ("queued", "adrift")
+                assert known.place in ("queued", "adrift", "overdue")
                 assert not known.byte_sent, "an answer that began is failed, not refused"
                 known.place = "refused"
             elif isinstance(action, Fail):
                 known = self.requests[action.request_id]
-                assert known.place in ("queued", "adrift")
+                assert known.place in ("queued", "adrift", "overdue")
+                assert known.place != "overdue" or known.byte_sent, "what nobody saw is refused, not failed"
                 known.place = "failed"
             elif isinstance(action, Cancel):
                 known = self.requests[action.request_id]
-                assert known.place == "gone"
                 assert known.replica_id == action.replica_id
+                if known.place == "flying":
+                    assert known.request.deadline_ns is not None
+                    assert now > known.request.deadline_ns, "only what is late is cut"
+                    known.place = "overdue"
+                assert known.place in ("gone", "overdue")
             elif isinstance(action, ReplicaEmptied):
                 replica = self.replicas[action.replica_id]
                 replica.emptied += 1
@@ -109,6 +115,7 @@ class Witness:
     def settle(self) -> None:
         """Requests whose replica failed and about which nothing was ordered wait again."""
         for known in self.requests.values():
+            assert known.place != "overdue", "who is cut is told so in the same breath"
             if known.place == "adrift":
                 assert not known.byte_sent, "an answer that began ends when its replica does"
                 known.place = "queued"

@@ -64,10 +64,20 @@ def unservable(request: Request, living: Sequence[Replica], pinned: Replica | No
 
 def too_late(request: Request, *, retry_after_ms: int) -> Refusal:
     """The refusal of a request whose deadline came before a replica could take it."""
+    return _missed(request, "no replica could begin within the deadline of {} ms; retry later or allow more time", retry_after_ms)
+
+
+def overdue(request: Request, *, retry_after_ms: int) -> Refusal:
+    """The end of a request whose deadline came before its answer was whole."""
+    message = "the answer was not whole within the deadline of {} ms; allow more time or ask for fewer tokens"
+    return _missed(request, message, retry_after_ms)
+
+
+def _missed(request: Request, message: str, retry_after_ms: int) -> Refusal:
     budget_ms = ((request.deadline_ns or request.arrived_ns) - request.arrived_ns) // 1_000_000
     return Refusal(
         code="deadline_unreachable",
-        message=f"no replica could begin within the deadline of {budget_ms} ms; retry later or allow more time",
+        message=message.format(budget_ms),
         retry_after_ms=retry_after_ms,
         details={"deadline_ms": budget_ms},
     )
