@@ -52,8 +52,9 @@ async def through_http(url: str, model: str, cases: list[tuple[list[int], int]])
 def alone(source: str, cases: list[tuple[list[int], int]]) -> list[list[int]]:
     """Each case by itself through `model.generate`, greedy, in fp32."""
     import torch
-    from halcyon.engine.sources import prepare_source
     from transformers import AutoModelForCausalLM
+
+    from halcyon.engine.sources import prepare_source
 
     directory: Path = prepare_source(source)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
