@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         print(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    if "traces" in names and parsed.traces is None:
+        print("the traces suite needs --traces DIR with the recorded traces", file=sys.stderr)
         return 2
     options = _options(parsed)
     progress = Console(stderr=True, quiet=parsed.json and not sys.stderr.isatty())
@@ -51,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, action="append", metavar="PER_S", help="offered requests a second; may be given again")
     parser.add_argument("--urgent", type=float, metavar="SHARE", help="share of urgent requests, in [0, 1]")
     parser.add_argument("--max-batch", type=int, help="requests in one batch, at most")
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="directory of recorded traces, for the traces suite")
     return parser
 
 
@@ -65,6 +70,7 @@ def _options(parsed: argparse.Namespace) -> Options:
         rates_per_s=tuple(parsed.rate) if parsed.rate else None,
         urgent_share=parsed.urgent,
         max_batch=parsed.max_batch,
+        traces=parsed.traces,
     )
 
 

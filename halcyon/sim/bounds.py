@@ -1,8 +1,9 @@
 """What no scheduler can beat, and what a very good one can reach: the lines a benchmark is read against.
 
 `count_only`: the most requests whose summed least cost fits in the time, smallest first; valid for any scheduler, blind to deadlines.
-`deadline_aware`: the fluid line. With mean batch time a on one device, overhead leaves 1 − A/a of the time for tokens, and of a class with
-time s to its deadline the share min(1, (s/a − 1)⁺) can be on time; the best a is taken. It holds for a stationary flow, not path by path.
+`deadline_aware`: the fluid line. With mean batch time a on one device, overhead leaves 1 − A/a of the time for tokens, and of a class
+with time s to its deadline the share min(1, (s/a − 1)⁺) can be on time; the best a is taken. It holds for a stationary flow, not path by
+path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Seeded chance for traces: small, exact and the same in every language.
 
-`Mulberry32` is the well-known 32-bit generator (Tommy Ettinger, public domain); its traces can be checked against any other implementation.
+`Mulberry32` is the well-known 32-bit generator (Tommy Ettinger, public domain); its traces can be checked against any other
+implementation.
 """
 
 from __future__ import annotations

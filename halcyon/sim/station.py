@@ -1,7 +1,7 @@
 """Runs a request-level scheduler over simulated batch devices: the shell's part, with a heap where the daemon has a socket and a timer.
 
-The scheduler is the product's own (`halcyon.core.batching.scheduler`) or a baseline with the same questions. It is told what a daemon would
-know: arrivals, batch endings and durations; never a law of the devices.
+The scheduler is the product's own (`halcyon.core.batching.scheduler`) or a baseline with the same questions. It is told what a daemon
+would know: arrivals, batch endings and durations; never a law of the devices.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class OutputLength:
         self._prior = prior_tokens
         self._recent: deque[int] = deque()
         self._ordered: list[int] = []
+        self._total = 0
 
     def guess(self, max_tokens: int | None) -> OutputGuess:
         """Tokens the answer will probably stay under, at most `max_tokens`."""
@@ -49,11 +50,19 @@ class OutputLength:
         seen = len(self._ordered)
         return max(1, self._ordered[max(0, -(-seen * percent // 100) - 1)]) if seen else self._prior
 
+    def mean(self, max_tokens: int | None) -> int:
+        """The mean of recent answers (the prior before), from 1 to `max_tokens`: for sums of work, where a quantile is too much."""
+        seen = len(self._recent)
+        tokens = self._total // seen if seen >= LEAST_ANSWERS else self._prior
+        return max(1, tokens if max_tokens is None else min(tokens, max_tokens))
+
     def observe(self, output_tokens: int) -> None:
         """An answer ended by itself or at its bound; not for cancelled ones."""
         value = max(0, output_tokens)
         self._recent.append(value)
         insort(self._ordered, value)
+        self._total += value
         if len(self._recent) > WINDOW:
             oldest = self._recent.popleft()
+            self._total -= oldest
             del self._ordered[bisect_left(self._ordered, oldest)]

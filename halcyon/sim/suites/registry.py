@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from halcyon.sim.suites import batching, scale
+from halcyon.sim.suites import batching, chunking, fairness, scale, serving, traces
+from halcyon.sim.suites.generation import Serving
 
 Progress = Callable[[str], None]
 
@@ -28,6 +30,7 @@ class Options:
     rates_per_s: tuple[float, ...] | None = None
     urgent_share: float | None = None
     max_batch: int | None = None
+    traces: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +112,87 @@ def run_scale(options: Options, progress: Progress) -> Report:
     return Report(result=result, tables=(Table(title="One decision", columns=columns, rows=rows),), summary=summary)
 
 
-SUITES: dict[str, Callable[[Options, Progress], Report]] = {"batching": run_batching, "scale": run_scale}
+def run_serving(options: Options, progress: Progress) -> Report:
+    """Static against continuous batching."""
+    result = serving.run(options.seed, quick=options.quick, progress=progress)
+    tables = tuple(
+        _serving_table(f"{s.requests} requests at {s.load:g} of {result.capacity_per_s:.1f}/s, seed {s.seed}", "scheduler", s.schedulers)
+        for s in result.scenarios
+    )
+    busiest = [s for s in result.scenarios if s.load == max(serving.LOADS)]
+    least = min(s.schedulers["continuous_deadline"].goodput for s in busiest)
+    most = max(s.schedulers[f"static_{size}"].goodput for s in busiest for size in serving.STATIC_SIZES)
+    summary = f"serving: at {max(serving.LOADS):g} of capacity continuous keeps at least {least:.1%}, static at most {most:.1%}"
+    return Report(result=result, tables=tables, summary=summary)
+
+
+def run_chunking(options: Options, progress: Progress) -> Report:
+    """Prefill budgets."""
+    result = chunking.run(options.seed, quick=options.quick, progress=progress)
+    table = _serving_table(f"one prompt in ten has 700 tokens, {result.rate_per_s:.1f}/s", "budget", result.budgets)
+    gaps = result.budgets
+    summary = f"chunking: worst gap {gaps['none'].worst_gap_ms:.0f} ms without a budget, {gaps['128'].worst_gap_ms:.0f} ms with 128 tokens"
+    return Report(result=result, tables=(table,), summary=summary)
+
+
+def run_fairness(options: Options, progress: Progress) -> Report:
+    """Who waits for whom."""
+    result = fairness.run(options.seed, quick=options.quick, progress=progress)
+    columns = ("order", "class", "requests", "median ms", "p95 ms", "longest ms")
+    rows = tuple(
+        (order, kind, str(w.requests), f"{w.median_ms:.0f}", f"{w.p95_ms:.0f}", f"{w.longest_ms:.0f}")
+        for order, kinds in result.orders.items()
+        for kind, w in kinds.items()
+    )
+    fcfs, aged = result.orders["fcfs"], result.orders["shortest_prompt_aged"]
+    short = aged["short"].median_ms / max(1e-9, fcfs["short"].median_ms)
+    longest = aged["long"].longest_ms / max(1e-9, fcfs["long"].longest_ms)
+    summary = f"fairness: with ageing short prompts wait {short:.0%} of fcfs's median, the longest wait of a long one is {longest:.0%}"
+    return Report(result=result, tables=(Table(title="Queue wait", columns=columns, rows=rows),), summary=summary)
+
+
+def run_traces(options: Options, progress: Progress) -> Report:
+    """Recorded traffic."""
+    if options.traces is None:
+        raise ValueError("the traces suite needs --traces DIR with the recorded traces")
+    result = traces.run(options.seed, options.traces, quick=options.quick, progress=progress)
+    tables = tuple(
+        _serving_table(f"{s.trace} at {s.load:g} of capacity ({s.rate_per_s:.1f}/s)", "order", s.orders) for s in result.scenarios
+    )
+    kept = ", ".join(f"{s.trace} at {s.load:g}: {s.orders['deadline'].goodput:.1%}" for s in result.scenarios)
+    return Report(result=result, tables=tables, summary=f"traces: deadline keeps {kept}")
+
+
+def _serving_table(title: str, first: str, found: dict[str, Serving]) -> Table:
+    columns = (first, "goodput", "tokens/s", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "worst gap", "wait p50", "useful", "given up")
+    rows = tuple(
+        (
+            name,
+            f"{s.goodput:.1%}",
+            f"{s.tokens_per_s:.0f}",
+            f"{s.ttft_p50_ms:.0f}",
+            f"{s.ttft_p99_ms:.0f}",
+            f"{s.tpot_p50_ms:.1f}",
+            f"{s.tpot_p99_ms:.1f}",
+            f"{s.worst_gap_ms:.0f}",
+            f"{s.queue_wait_p50_ms:.0f}",
+            f"{s.useful_fraction:.0%}",
+            str(s.given_up),
+        )
+        for name, s in found.items()
+    )
+    return Table(title=title, columns=columns, rows=rows)
+
+
+SUITES: dict[str, Callable[[Options, Progress], Report]] = {
+    "batching": run_batching,
+    "serving": run_serving,
+    "chunking": run_chunking,
+    "fairness": run_fairness,
+    "traces": run_traces,
+    "scale": run_scale,
+}
 """All that can be named."""
 
-DEFAULT_SUITES = tuple(name for name in SUITES if name != "scale")
-"""What runs without a name, in this order: everything that is a function of the seed alone."""
+DEFAULT_SUITES = ("batching", "serving", "chunking", "fairness")
+"""What runs without a name, in this order: everything that is a function of the seed alone and needs no file."""

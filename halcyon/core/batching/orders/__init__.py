@@ -1,0 +1,1 @@
+"""Orders of prefill for continuous replicas: each answers `IterationPolicy`."""
