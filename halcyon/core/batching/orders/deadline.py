@@ -5,7 +5,7 @@ Cost of an iteration, learned: a + b·running + c·prompt tokens. Every iteratio
     1 budget   the next token of each running sequence is due at first_token + generated·tpot; the earliest of these, with a 5 % margin,
     is how
                long the iteration may take. A sequence that is late already is owed its next token one tpot from now: it must not stop all
-               prefill. A tpot the replica cannot keep at all counts as one and a half bare iterations.
+               prefill. A tpot the replica cannot keep even for one counts as one and a half such iterations.
     2 give up  who cannot have a first token in time even alone.
     3 plan     Moore–Hodgson over what is worth its device cost (`demand`): in order of first-token deadline, and whenever the prompts so
     far
@@ -83,12 +83,12 @@ class DeadlineOrder:
         a, b, c = self._cost.coefficients_ns
         decoding = len(view.decoding)
         bare = a + b * (decoding + 1)
-        floor = FLOOR_ITERATIONS * bare
+        floor = FLOOR_ITERATIONS * (a + b)
         tpots = [max(floor, tpot_ns(s)) for s in view.decoding]
         time_ns = VIRTUAL_TPOT_NS * 1.0
         for sequence, tpot in zip(view.decoding, tpots, strict=True):
             left = (sequence.first_token_ns or now) + sequence.generated * tpot - now
-            time_ns = min(time_ns, left if left >= bare else tpot)
+            time_ns = min(time_ns, left if left >= bare else max(tpot, FLOOR_ITERATIONS * bare))
         return _Iteration(view, now, a, b, max(c, 1.0), decoding, min(tpots, default=VIRTUAL_TPOT_NS * 1.0), TOKEN_MARGIN * time_ns)
 
     # --- 2: give up
@@ -225,7 +225,7 @@ class _Guard:
         """Asks, and counts the sequence in if the answer is yes."""
         iteration = self._iteration
         bare = iteration.bare_ns(self._count + 1)
-        tightest = min(self._tpot_ns, max(float(tpot_ns(sequence)), FLOOR_ITERATIONS * bare))
+        tightest = min(self._tpot_ns, max(float(tpot_ns(sequence)), FLOOR_ITERATIONS * (iteration.a + iteration.b)))
         alone = not iteration.decoding and not self._count
         if not alone and bare > GUARD_SHARE * tightest:
             return False
