@@ -11,9 +11,9 @@ batches are held to `price.cap_ns`. Within that, in this order:
     oversize  rank > limit: smallest first (not refused, only last)
     bulk      the bulk lane: by deadline
 
-A request that does not fit is skipped, not a stop: a smaller one may fit. No request goes into a batch that is then predicted to end after
-its deadline or another member's, with the residual margin of this replica's cost. A single request may exceed the cap: it has to run
-some time. The walk gives up after `PATIENCE` misfits in a row, so that a decision stays cheap however long the queue is.
+A request that does not fit is skipped, not a stop: a smaller one may fit. No request goes into a batch that is then predicted to end
+after its deadline or another member's, with the residual margin of this replica's cost. A single request may exceed the cap: it has to
+run some time. The walk gives up after `PATIENCE` misfits in a row, so that a decision stays cheap however long the queue is.
 
 Why `tight`: one request whose slack allows only a short batch would cut down the batch of all others, and under overload there is always
 one. Where the fluid solution gives up a share of a class for longer batches, these are the ones it gives up (`price.head_ns`).
@@ -85,20 +85,29 @@ class Packing:
     def add_all(self, candidates: Iterable[Entry]) -> None:
         """Adds what fits, in order, until the batch is full or `PATIENCE` candidates in a row did not fit."""
         misfits = 0
-        left = self.room - self.tokens if self.entries else self.limits.max_tokens
+        left, soonest_ns = self._left(), self.now + self.law.safe_ns(self.tokens)
         for entry in candidates:
-            if entry.tokens > left:
-                self.full = True
-            elif self.add(entry):
+            if entry.tokens <= left and (entry.due_ns >= soonest_ns or not entry.hard) and self.add(entry):
                 misfits = 0
-                left = self.room - self.tokens
+                left, soonest_ns = self._left(), self.now + self.law.safe_ns(self.tokens)
                 if self.slots >= self.limits.max_slots:
                     self.full = True
                     return
                 continue
+            if self.entries and entry.tokens > self.room - self.tokens and not entry.chosen:
+                self.full = True
             misfits += 1
             if misfits >= PATIENCE:
                 return
+
+    def _left(self) -> int:
+        """Tokens that may still fit, by cap and by the members' deadlines; rounded up, for `add` is exact."""
+        if not self.entries:
+            return self.limits.max_tokens
+        if self.latest_ns == FAR_NS:
+            return self.room - self.tokens
+        in_time = ((self.latest_ns - self.now) / self.law.margin - self.law.overhead_ns) / max(self.law.per_token_ns, LEAST_SLOPE_NS)
+        return min(self.room, int(in_time) + 1) - self.tokens
 
     def add(self, entry: Entry) -> bool:
         """Adds the entry if the batch can bear it."""

@@ -1,9 +1,9 @@
 """Non-negative least squares over at most a handful of coefficients, from decayed normal equations.
 
 Rule: minimise ½·βᵀSβ − rᵀβ with every coefficient ≥ 0. The free solution is tried first; where a sign is violated, every set of active
-constraints is re-solved with the rest free, and the feasible one with the least loss wins. Considered and rejected: clamping the offending
-coefficient alone, which leaves the others fitted to a term that is no longer there (a negative slope set to zero keeps the intercept that
-went with it, seconds too large).
+constraints is re-solved with the rest free, and the feasible one with the least loss wins. Considered and rejected: clamping the
+offending coefficient alone, which leaves the others fitted to a term that is no longer there (a negative slope set to zero keeps the
+intercept that went with it, seconds too large).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def conditioning(matrix: Matrix) -> float:
     diagonal = [matrix[i][i] for i in range(size)]
     if min(diagonal) <= 0.0:
         return 0.0
+    if size == 2:
+        return max(0.0, 1.0 - matrix[0][1] * matrix[1][0] / (diagonal[0] * diagonal[1]))
     root = [value**0.5 for value in diagonal]
     scaled = [[matrix[i][j] / (root[i] * root[j]) for j in range(size)] for i in range(size)]
     determinant = max(0.0, _determinant(scaled))
@@ -54,8 +56,10 @@ def conditioning(matrix: Matrix) -> float:
 
 def _solve(matrix: Matrix, vector: Sequence[float], kept: tuple[int, ...]) -> list[float] | None:
     """Gaussian elimination on the kept rows and columns; the matrix is positive semi-definite, so the diagonal is a fair pivot."""
-    rows = [[matrix[i][j] for j in kept] + [vector[i]] for i in kept]
     size = len(kept)
+    if size == 2:
+        return _solve_two(matrix, vector, kept[0], kept[1])
+    rows = [[matrix[i][j] for j in kept] + [vector[i]] for i in kept]
     floors = [max(rows[i][i] * _SINGULAR, 1e-300) for i in range(size)]
     for i in range(size):
         pivot = rows[i][i]
@@ -70,6 +74,15 @@ def _solve(matrix: Matrix, vector: Sequence[float], kept: tuple[int, ...]) -> li
         known = sum(rows[i][j] * solution[j] for j in range(i + 1, size))
         solution[i] = (rows[i][size] - known) / rows[i][i]
     return solution
+
+
+def _solve_two(matrix: Matrix, vector: Sequence[float], i: int, j: int) -> list[float] | None:
+    """Two unknowns in closed form: the batch replicas' case, asked for after every batch."""
+    a, b, c = matrix[i][i], matrix[i][j], matrix[j][j]
+    determinant = a * c - b * b
+    if determinant <= max(a * c * _SINGULAR, 1e-300):
+        return None
+    return [(vector[i] * c - vector[j] * b) / determinant, (vector[j] * a - vector[i] * b) / determinant]
 
 
 def _determinant(matrix: Matrix) -> float:
