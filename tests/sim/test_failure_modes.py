@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.core.batching.scheduler import BatchScheduler
 from halcyon.core.batching.settings import BatchSettings
-from halcyon.sim.arrivals import Arrival, Workload, poisson
+from halcyon.sim.arrivals import Arrival, Workload, seeded
 from halcyon.sim.baselines import FixedBatch
 from halcyon.sim.bounds import deadline_aware_per_s
 from halcyon.sim.clock import NS_PER_MS, NS_PER_S
@@ -49,7 +49,7 @@ def later(arrivals: list[Arrival], seconds: float) -> list[Arrival]:
 
 def test_twice_the_load_still_gives_nine_tenths_of_the_line() -> None:
     """Domino: at 400 requests a second for 30 s goodput is at least 90 % of the deadline-aware line."""
-    arrivals = poisson(Workload(rate_per_s=400, horizon_s=30), 3)
+    arrivals = seeded(Workload(rate_per_s=400, horizon_s=30), 3)
     line = deadline_aware_per_s(arrivals, LAW, max_batch=32, horizon_s=30)
     ledger = run(arrivals)
     assert sum(ledger.on_time(arrival) for arrival in arrivals) / 30 >= 0.9 * line
@@ -59,7 +59,7 @@ def test_more_offered_load_is_never_less_goodput() -> None:
     """Goodput does not fall by more than 1.5 % from one offered load to the next, from 0.5 to 3 times capacity."""
     best = 0.0
     for rate in (100, 200, 300, 400, 600):
-        arrivals = poisson(Workload(rate_per_s=rate, horizon_s=20), 4)
+        arrivals = seeded(Workload(rate_per_s=rate, horizon_s=20), 4)
         ledger = run(arrivals)
         goodput = sum(ledger.on_time(arrival) for arrival in arrivals) / 20
         assert goodput >= 0.985 * best
@@ -68,7 +68,7 @@ def test_more_offered_load_is_never_less_goodput() -> None:
 
 def test_overload_is_over_when_it_is_over() -> None:
     """Two objectives after ten seconds of overload end, everybody is on time again."""
-    arrivals = joined(poisson(Workload(rate_per_s=400, horizon_s=10), 5), later(poisson(Workload(rate_per_s=90, horizon_s=20), 6), 10))
+    arrivals = joined(seeded(Workload(rate_per_s=400, horizon_s=10), 5), later(seeded(Workload(rate_per_s=90, horizon_s=20), 6), 10))
     ledger = run(arrivals)
     assert share(ledger, between(arrivals, 12, 30)) >= 0.995
 
@@ -78,7 +78,7 @@ def test_hopeless_giants_do_not_take_the_others_with_them() -> None:
     rng = random.Random(1)
     arrivals = [
         dataclasses.replace(arrival, tokens=4000, span_ns=120 * NS_PER_MS) if rng.random() < 0.05 else arrival
-        for arrival in poisson(Workload(rate_per_s=100, horizon_s=20), 7)
+        for arrival in seeded(Workload(rate_per_s=100, horizon_s=20), 7)
     ]
     ledger = run(arrivals)
     assert share(ledger, [arrival for arrival in arrivals if arrival.tokens < 4000]) >= 0.99
@@ -88,7 +88,7 @@ def test_hopeless_giants_do_not_take_the_others_with_them() -> None:
 def test_a_device_that_jumps_mid_run_is_followed(factor: float) -> None:
     """Three seconds after a jump of the device's speed goodput is at least 95 % of the new line."""
     law = BatchLaw(drift=factor, drift_at_ns=10 * NS_PER_S)
-    arrivals = poisson(Workload(rate_per_s=220, horizon_s=25), 8)
+    arrivals = seeded(Workload(rate_per_s=220, horizon_s=25), 8)
     ledger = run(arrivals, law)
     tail = between(arrivals, 13, 25)
     after = BatchLaw(overhead_ms=18 * factor, per_token_ms=0.022 * factor)
@@ -98,15 +98,15 @@ def test_a_device_that_jumps_mid_run_is_followed(factor: float) -> None:
 
 def test_stalls_do_not_widen_the_margin_for_everybody() -> None:
     """One batch in a hundred that takes five times as long costs the requests in and behind it, at most 10 % in all."""
-    arrivals = poisson(Workload(rate_per_s=150, horizon_s=30), 9)
+    arrivals = seeded(Workload(rate_per_s=150, horizon_s=30), 9)
     ledger = run(arrivals, BatchLaw(stall_share=0.01))
     assert share(ledger, arrivals) >= 0.90
 
 
 def test_a_class_that_vanishes_and_returns_is_noticed() -> None:
     """Twenty seconds without urgent requests widen the cap; when they come back 90 % are on time from the second second on."""
-    relaxed = poisson(Workload(rate_per_s=150, horizon_s=30, urgent_share=0.0), 10)
-    urgent = later(poisson(Workload(rate_per_s=50, horizon_s=10, urgent_share=1.0), 11), 20)
+    relaxed = seeded(Workload(rate_per_s=150, horizon_s=30, urgent_share=0.0), 10)
+    urgent = later(seeded(Workload(rate_per_s=50, horizon_s=10, urgent_share=1.0), 11), 20)
     arrivals = joined(relaxed, urgent)
     ledger = run(arrivals)
     assert share(ledger, [arrival for arrival in between(arrivals, 21, 30) if arrival.urgent]) >= 0.9
@@ -114,20 +114,20 @@ def test_a_class_that_vanishes_and_returns_is_noticed() -> None:
 
 def test_the_first_second_is_already_served() -> None:
     """Cold start: with an unknown device and unknown traffic 95 % of the first second's requests at 90/s are on time."""
-    arrivals = poisson(Workload(rate_per_s=90, horizon_s=1), 12)
+    arrivals = seeded(Workload(rate_per_s=90, horizon_s=1), 12)
     assert share(run(arrivals), arrivals) >= 0.95
 
 
 def test_four_devices_share_one_queue() -> None:
     """Late binding: four devices at 1,040 offered requests a second keep at least 960 on time."""
-    arrivals = poisson(Workload(rate_per_s=1040, horizon_s=15), 13)
+    arrivals = seeded(Workload(rate_per_s=1040, horizon_s=15), 13)
     ledger = run(arrivals, settings=BatchSettings(max_queue=2048), devices=4)
     assert sum(ledger.on_time(arrival) for arrival in arrivals) / 15 >= 960
 
 
 def test_bursts_are_ridden_out() -> None:
     """90 and 430 requests a second in turn, every two seconds: at least 82 % on time."""
-    parts = [later(poisson(Workload(rate_per_s=(90, 430)[turn % 2], horizon_s=2), 20 + turn), 2 * turn) for turn in range(10)]
+    parts = [later(seeded(Workload(rate_per_s=(90, 430)[turn % 2], horizon_s=2), 20 + turn), 2 * turn) for turn in range(10)]
     arrivals = joined(*parts)
     ledger = run(arrivals)
     assert share(ledger, arrivals) >= 0.82

@@ -1,8 +1,8 @@
 """Earliest deadline first, the known rule: a baseline and a choice.
 
-On arrival a request is refused when the work ahead of it (the running batch, then everything due no later, in full batches) and its own are
-predicted to end after its deadline. The queue is served by deadline, as many as fit; a batch waits for company until it is full or its
-head's slack is used up. No request is dropped after it was admitted, and none is skipped for a smaller one.
+On arrival a request is refused when the work ahead of it (the running batch, then everything due no later, in full batches) and its own
+are predicted to end after its deadline. The queue is served by deadline, as many as fit; a batch waits for company until it is full or
+its head's slack is used up. No request is dropped after it was admitted, and none is skipped for a smaller one.
 
 Known to collapse under overload: requests admitted at the very edge of feasibility end late as soon as anything more urgent arrives.
 """
@@ -36,7 +36,7 @@ class EarliestDeadlineFirst:
         if fleet is None or not entry.hard:
             return None
         ahead = station.queue.main.by_due[: position(station.queue.main.by_due, entry.due_ns + 1)]
-        tokens = entry.tokens + sum(row[2].tokens for row in ahead)
+        tokens = entry.tokens + sum(row[3].tokens for row in ahead)
         batches = math.ceil((len(ahead) + 1) / (fleet.max_batch * fleet.replicas))
         work_ns = batches * fleet.overhead_ns + tokens * fleet.per_token_ns / fleet.replicas
         finish_ns = station.replicas.predicted_free(now=now) + math.ceil(work_ns)
@@ -47,7 +47,7 @@ class EarliestDeadlineFirst:
         packing = Packing(law=law, limits=limits, now=now, cap_ns=FAR_NS)
         for lane in (station.queue.main, station.queue.bulk):
             for row in lane.by_due:
-                if not packing.append(row[2]):
+                if not packing.append(row[3]):
                     return packing
         return packing
 

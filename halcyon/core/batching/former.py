@@ -164,9 +164,9 @@ def pack(queue: DeadlineQueue, price: Price, reserve: Reserve, packing: Packing)
         lambda: _reserved(main, price, reserve.credit_ns, packing, overdue_end),
         lambda: _deferred(main, price, last_end),
         lambda: _smallest(main, price, overdue_end, tight_end, limit_end),
-        lambda: (row[2] for row in islice(main.by_due, overdue_end)),
-        lambda: (row[2] for row in islice(main.by_rank, limit_end, None)),
-        lambda: (row[2] for row in queue.bulk.by_due),
+        lambda: (row[3] for row in islice(main.by_due, overdue_end)),
+        lambda: (row[3] for row in islice(main.by_rank, limit_end, None)),
+        lambda: (row[3] for row in queue.bulk.by_due),
     )
     for group in groups:
         if packing.slots >= packing.limits.max_slots:
@@ -180,9 +180,9 @@ def _reserved(main: Lane, price: Price, credit_ns: int, packing: Packing, overdu
     chosen: list[Entry] = []
     if credit_ns <= 0:
         return chosen
-    overdue = [row[2] for row in main.by_due[: min(overdue_end, PATIENCE)]]
+    overdue = [row[3] for row in main.by_due[: min(overdue_end, PATIENCE)]]
     soon = islice(main.by_due, overdue_end, overdue_end + PATIENCE * 4)
-    large = next((row[2] for row in soon if row[2].rank > price.rank_limit), None)
+    large = next((row[3] for row in soon if row[3].rank > price.rank_limit), None)
     for entry in [*overdue, large] if large is not None else overdue:
         cost_ns = packing.price_of(entry)
         if cost_ns > credit_ns:
@@ -199,16 +199,16 @@ def _smallest(main: Lane, price: Price, start: int, end: int, limit_end: int) ->
         return []
     if count * count > SORT_LIMIT * len(main):
         first_ns, stop_ns = main.by_due[start][0], main.by_due[end - 1][0]
-        return (row[2] for row in islice(main.by_rank, limit_end) if first_ns <= row[2].due_ns <= stop_ns)
-    found = [(row[2].rank, row[1], row[2]) for row in main.by_due[start:end] if row[2].rank <= price.rank_limit]
+        return (row[3] for row in islice(main.by_rank, limit_end) if first_ns <= row[3].due_ns <= stop_ns)
+    found = [(row[1], row[0], row[2], row[3]) for row in main.by_due[start:end] if row[3].rank <= price.rank_limit]
     found.sort()
-    return [row[2] for row in found]
+    return [row[3] for row in found]
 
 
 def _deferred(main: Lane, price: Price, start: int) -> Iterator[Entry]:
     """Due later, by deadline."""
     limit = price.rank_limit
-    return (row[2] for row in islice(main.by_due, start, None) if row[2].rank <= limit)
+    return (row[3] for row in islice(main.by_due, start, None) if row[3].rank <= limit)
 
 
 def _account(price: Price, reserve: Reserve, packing: Packing) -> None:

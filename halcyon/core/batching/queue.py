@@ -1,9 +1,10 @@
 """Requests of one (model, version) that wait, in order of urgency and in order of rank.
 
-Rules: every waiting request stands in both orders; ties break by sequence number, so equal requests keep their order of arrival. `due_ns`
-is the deadline, or for a request without one a soft instant after which it may no longer be passed over. Hard ones are reviewed at an
-instant their owner sets. Bulk requests stand aside until they have aged (half of their time used, or `bulk_age_ns`), then they are like
-any other. Sorted lists, not heaps: the former reads ranges of both. Insertion moves memory, not objects; removal is one pass for many.
+Rules: every waiting request stands in both orders; ties break by the other key, then by sequence number: equal requests keep their order
+of arrival. `due_ns` is the deadline, or for a request without one a soft instant after which it may no longer be passed over. Hard ones
+are reviewed at an instant their owner sets. Bulk requests stand aside until they have aged (half of their time used, or `bulk_age_ns`),
+then they are like any other. Sorted lists, not heaps: the former reads ranges of both. Insertion moves memory, not objects; removal is
+one pass for many.
 """
 
 from __future__ import annotations
@@ -39,33 +40,36 @@ class Entry:
     chosen: bool = False
 
 
-Ordered = list[tuple[int, int, Entry]]
+Rows = list[tuple[int, int, int, Entry]]
+"""(first key, second key, sequence, entry), sorted."""
+Agenda = list[tuple[int, int, Entry]]
+"""(instant, sequence, entry), a heap."""
 
 
 class Lane:
     """Two sorted views of one set of entries."""
 
     def __init__(self) -> None:
-        self.by_due: Ordered = []
-        self.by_rank: Ordered = []
+        self.by_due: Rows = []
+        self.by_rank: Rows = []
 
     def __len__(self) -> int:
         return len(self.by_due)
 
     def add(self, entry: Entry) -> None:
         """Takes the entry in."""
-        insort(self.by_due, (entry.due_ns, entry.sequence, entry))
-        insort(self.by_rank, (entry.rank, entry.sequence, entry))
+        insort(self.by_due, (entry.due_ns, entry.rank, entry.sequence, entry))
+        insort(self.by_rank, (entry.rank, entry.due_ns, entry.sequence, entry))
 
     def drop_gone(self, gone: list[Entry]) -> None:
         """Removes entries that are marked gone; `gone` names them all."""
         if len(gone) * REBUILD_SHARE > len(self.by_due):
-            self.by_due = [row for row in self.by_due if not row[2].gone]
-            self.by_rank = [row for row in self.by_rank if not row[2].gone]
+            self.by_due = [row for row in self.by_due if not row[3].gone]
+            self.by_rank = [row for row in self.by_rank if not row[3].gone]
             return
         for entry in gone:
-            _delete(self.by_due, (entry.due_ns, entry.sequence))
-            _delete(self.by_rank, (entry.rank, entry.sequence))
+            _delete(self.by_due, (entry.due_ns, entry.rank, entry.sequence))
+            _delete(self.by_rank, (entry.rank, entry.due_ns, entry.sequence))
 
 
 class DeadlineQueue:
@@ -75,8 +79,8 @@ class DeadlineQueue:
         self.main = Lane()
         self.bulk = Lane()
         self._entries: dict[str, Entry] = {}
-        self._reviews: Ordered = []
-        self._promotions: Ordered = []
+        self._reviews: Agenda = []
+        self._promotions: Agenda = []
         self.tokens = 0
         """Summed size of all that waits."""
 
@@ -160,7 +164,7 @@ class DeadlineQueue:
             self.main.add(entry)
 
 
-def _without_gone(heap: Ordered, waiting: int) -> Ordered:
+def _without_gone(heap: Agenda, waiting: int) -> Agenda:
     """The heap, cleaned once most of it is gone: memory follows what waits, not what ever waited."""
     if len(heap) <= 2 * waiting + HEAP_SLACK:
         return heap
@@ -169,11 +173,11 @@ def _without_gone(heap: Ordered, waiting: int) -> Ordered:
     return kept
 
 
-def position(rows: Ordered, value: int) -> int:
+def position(rows: Rows, value: int) -> int:
     """How many rows have a first column below the value."""
     return bisect_left(rows, (value,))  # a shorter tuple sorts before its extensions
 
 
-def _delete(rows: Ordered, key: tuple[int, int]) -> None:
+def _delete(rows: Rows, key: tuple[int, int, int]) -> None:
     index = bisect_left(rows, key)  # as above: no entry is compared
     del rows[index]

@@ -50,10 +50,15 @@ class BatchScheduler:
         self._policy.arrived(entry, self._station, now=now)
         refusal = self._refuse_arrival(entry, now=now)
         if refusal is None:
-            self._queue.add(entry)
-            if entry.hard:
-                self._queue.review_at(entry, self._review_instant(entry))
+            self._wait(entry)
         return refusal
+
+    def put_back(self, item: WorkItem) -> None:
+        """The replica that ran the request broke before a byte was sent: it waits again, past the bound, and is not refused as an arrival.
+
+        If its deadline cannot be met any more, the next `expire` says so.
+        """
+        self._wait(self._entry(item))
 
     def cancel(self, request_id: str) -> bool:
         """The client left. Whether the request was waiting (and is no more)."""
@@ -174,6 +179,11 @@ class BatchScheduler:
     @property
     def _replicas(self) -> Replicas:
         return self._station.replicas
+
+    def _wait(self, entry: Entry) -> None:
+        self._queue.add(entry)
+        if entry.hard:
+            self._queue.review_at(entry, self._review_instant(entry))
 
     def _entry(self, item: WorkItem) -> Entry:
         settings = self._settings

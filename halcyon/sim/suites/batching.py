@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from halcyon.core.batching.scheduler import BatchScheduler
 from halcyon.core.batching.settings import BatchSettings
-from halcyon.sim.arrivals import Arrival, Workload, poisson
+from halcyon.sim.arrivals import Arrival, Workload, seeded
 from halcyon.sim.baselines import FixedBatch
 from halcyon.sim.bounds import count_only, deadline_aware_per_s
 from halcyon.sim.clock import NS_PER_MS, NS_PER_S
@@ -105,7 +105,7 @@ def run(seed: int, world: World, *, progress: Callable[[str], None] | None = Non
     scenarios: list[Scenario] = []
     for rate in world.rates_per_s:
         workload = Workload(rate_per_s=rate, horizon_s=world.horizon_s, urgent_share=world.urgent_share)
-        arrivals = poisson(workload, seed)
+        arrivals = seeded(workload, seed)
         bound = count_only(arrivals, world.law(), max_batch=world.max_batch, horizon_s=world.horizon_s) / world.horizon_s
         fluid = deadline_aware_per_s(arrivals, world.law(), max_batch=world.max_batch, horizon_s=world.horizon_s)
         outcomes: dict[str, Outcome] = {}
