@@ -107,16 +107,20 @@ class BatchingStory(RuleBasedStateMachine):
             self._proceed()
 
     @precondition(lambda self: self.lives)
-    @rule(data=st.data())
-    def replica_dies(self, data: st.DataObject) -> None:
-        """With whatever it runs."""
+    @rule(data=st.data(), again=st.booleans())
+    def replica_dies(self, data: st.DataObject, again: bool) -> None:
+        """With whatever it runs, which fails or waits again."""
         replica_id = data.draw(st.sampled_from(sorted(self.lives)))
         self.lives.discard(replica_id)
         lost = self.core.replica_gone(replica_id)
         batch = self.fates.running.pop(replica_id, None)
         assert lost == (batch[0].items if batch else ())
         for item in lost:
-            self.fates.end(item.request_id)
+            if again:
+                self.core.put_back(item)
+                self.fates.waiting[item.request_id] = item
+            else:
+                self.fates.end(item.request_id)
         self._proceed()
 
     @invariant()

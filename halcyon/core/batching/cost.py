@@ -4,9 +4,9 @@
     continuous replica   duration = a + b·running + c·prefill_tokens
 
 Rules: recursive least squares in information form (decayed sums of the normal equations), forgetting 0.995 per observation, every
-observation weighted by 1/predicted² because device noise is relative. Coefficients are never negative (`least_squares`). Shapes that do not
-differ cannot tell overhead from slope: until their spread is real, and again whenever it is lost, the last shape that was (at first the
-prior) is kept and only its scale is fitted. An outlier moves nothing; a run of them on one side rescales the whole fit at once
+observation weighted by 1/predicted² because device noise is relative. Coefficients are never negative (`least_squares`). Shapes that do
+not differ cannot tell overhead from slope: until their spread is real, and again whenever it is lost, the last shape that was (at first
+the prior) is kept and only its scale is fitted. An outlier moves nothing; a run of them on one side rescales the whole fit at once
 (`residuals`). Floats live inside; what goes out is integer nanoseconds.
 """
 

@@ -1,8 +1,8 @@
 """The traffic of one model lately: how many requests of which size with how much time, for the price solver.
 
-Rules: integer counts in fixed point (one arrival = 65,536), one row per class of time-to-deadline (rounded to a power of 2^(1/4)), 64 bins
-of rank per row (four to the octave). Everything halves in five seconds; decay is applied in whole steps of 100 ms, when asked. Each class
-keeps its mean time-to-deadline, so rounding groups requests and moves no deadline.
+Rules: integer counts in fixed point (one arrival = 65,536), one row per class of time-to-deadline (rounded to a power of 2^(1/4)), 64
+bins of rank per row (four to the octave). Everything halves in five seconds; decay is applied in whole steps of 100 ms, when asked. Each
+class keeps its mean time-to-deadline, so rounding groups requests and moves no deadline.
 """
 
 from __future__ import annotations

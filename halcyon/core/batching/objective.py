@@ -1,7 +1,8 @@
 """What a model's operator wants most of within the deadline: requests, tokens, or weighted requests.
 
-Rule: device time goes to what yields most worth per unit of it. `rank` orders requests by size per worth (small first), `worth` is what the
-price solver adds up. Under `tokens` every token is worth the same: all rank alike, nobody is shed by size, only batch time is solved for.
+Rule: device time goes to what yields most worth per unit of it. `rank` orders requests by size per worth (small first), `worth` is what
+the price solver adds up. Under `tokens` every token is worth the same: all rank alike, nobody is shed by size, only batch time is solved
+for.
 """
 
 from __future__ import annotations

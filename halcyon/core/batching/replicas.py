@@ -1,8 +1,8 @@
 """The batch replicas of one (model, version): what each costs, which are idle, and when the first of the others will be.
 
-Rules: a replica is idle or it runs one batch. Idle ones stand in order of speed, ties by id. `fastest` is the envelope of all laws, margins
-included: nothing can be done sooner than it says, so a refusal on its word is never wrong. It may lag behind a replica that became slower
-(until `settle`), never behind one that became faster.
+Rules: a replica is idle or it runs one batch. Idle ones stand in order of speed, ties by id. `fastest` is the envelope of all laws,
+margins included: nothing can be done sooner than it says, so a refusal on its word is never wrong. It may lag behind a replica that
+became slower (until `settle`), never behind one that became faster.
 """
 
 from __future__ import annotations

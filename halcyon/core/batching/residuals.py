@@ -1,8 +1,8 @@
 """How far reality strays from a prediction: the quantile that a deadline must be insured against, and the sign that the device changed.
 
 Rules: ratios of actual to predicted duration, the last 500; the margin is their 99.5 % quantile, shrunk towards 1.10 until 50 were seen,
-held in [1.02, 1.5] (what strays further is a stall, and insuring every batch against a stall would refuse everything). A ratio far outside
-the spread is an outlier and enters nothing; several in a row on one side are no outliers but a new device.
+held in [1.02, 1.5] (what strays further is a stall, and insuring every batch against a stall would refuse everything). A ratio far
+outside the spread is an outlier and enters nothing; several in a row on one side are no outliers but a new device.
 """
 
 from __future__ import annotations

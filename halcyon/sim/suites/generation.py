@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from halcyon.core.batching.iteration import FirstComeFirstServed, IterationPolicy
-from halcyon.core.batching.orders.deadline import DeadlineOrder
-from halcyon.core.batching.orders.edf import EarliestFirstToken
+from halcyon.core.batching.iteration import IterationPolicy
+from halcyon.core.batching.orders.choice import order_named
 from halcyon.core.batching.orders.shortest import ShortestPromptFirst
 from halcyon.sim.clock import NS_PER_MS, NS_PER_S
 from halcyon.sim.continuous import ContinuousReplica, Fate, IterationLaw, Prompt, ReplicaSize
@@ -16,11 +15,11 @@ NOISE_SALT = 0x9E3779B9
 DIGITS = 6
 
 ORDERS: dict[str, Callable[[], IterationPolicy]] = {
-    "fcfs": FirstComeFirstServed,
+    "fcfs": lambda: order_named("fcfs"),
     "shortest_prompt": lambda: ShortestPromptFirst(patience_percent=None),
-    "shortest_prompt_aged": ShortestPromptFirst,
-    "edf": EarliestFirstToken,
-    "deadline": DeadlineOrder,
+    "shortest_prompt_aged": lambda: order_named("shortest_prompt"),
+    "edf": lambda: order_named("edf"),
+    "deadline": lambda: order_named("deadline", gives_up=True),
 }
 """Makers of fresh policies."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from halcyon.core.batching.cost import IterationCost
 from halcyon.core.batching.iteration import EngineView, SequenceView
+from halcyon.core.batching.orders.choice import order_named
 from halcyon.core.batching.orders.deadline import DeadlineOrder
 from halcyon.core.batching.orders.edf import EarliestFirstToken
 from halcyon.core.batching.orders.peak import peak_tokens
@@ -104,6 +105,21 @@ def test_who_cannot_make_it_even_alone_is_given_up() -> None:
     plan = exact().plan(view(waiting=[hopeless, hopeful, patient]), now=0)
     assert plan.give_up == ("a",)
     assert "b" in plan.prefill_order
+
+
+def test_where_nobody_can_be_given_up_the_hopeless_come_last() -> None:
+    """An engine that cannot end a sequence on a plan's word still serves it, after everybody who can be in time."""
+    order = DeadlineOrder(cost=IterationCost((8.0 * MS, 0.1 * MS, 0.05 * MS)), gives_up=False)
+    plan = order.plan(view(waiting=[sequence("late", prompt=50, ttft_ms=1), sequence("fine", prompt=50, ttft_ms=900)]), now=0)
+    assert plan.prefill_order == ("fine", "late")
+    assert plan.give_up == ()
+
+
+def test_a_configured_chunk_bounds_every_order() -> None:
+    """`prefill_chunk` of 64 tokens holds whatever the order would allow."""
+    for name in ("fcfs", "shortest_prompt", "edf", "deadline"):
+        plan = order_named(name, prefill_chunk=64).plan(view(waiting=[sequence("w", prompt=5000, ttft_ms=9000)]), now=0)
+        assert (name, plan.prefill_budget) == (name, 64)
 
 
 def test_one_giant_is_relegated_so_that_the_others_make_it() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from halcyon.core.batching.cost import IterationCost
 from halcyon.core.batching.iteration import EngineView, IterationPlan, SequenceView
@@ -54,9 +55,22 @@ class _Iteration:
 
 
 class DeadlineOrder:
-    """The rule of the module for one replica. It learns costs and answer lengths from what it sees."""
+    """The rule of the module for one replica. It learns costs and answer lengths from what it sees.
 
-    def __init__(self, *, cost: IterationCost | None = None, output_tokens: int = DEFAULT_OUTPUT_TOKENS) -> None:
+    `output_tokens`: prior of an answer's length. `prefill_chunk`: prompt tokens of one iteration at most; 0 for no bound but the
+    engine's. `gives_up`: false where the engine cannot end a sequence on a plan's word; the hopeless then come last.
+    """
+
+    def __init__(
+        self,
+        *,
+        cost: IterationCost | None = None,
+        output_tokens: int = DEFAULT_OUTPUT_TOKENS,
+        prefill_chunk: int = 0,
+        gives_up: bool = True,
+    ) -> None:
+        self._prefill_chunk = prefill_chunk
+        self._gives_up = gives_up
         self._cost = cost or IterationCost()
         self._lengths = OutputLength(output_tokens)
         self._demand = Demand()
@@ -70,8 +84,10 @@ class DeadlineOrder:
         self._demand.solve(max(0.0, 1.0 - iteration.a / (TOKEN_MARGIN * iteration.tpot_ns)), now=now)
         hopeful, hopeless = self._reachable(iteration)
         begun = sorted(view.prefilling, key=_by_deadline)
-        order, budget = self._admit(iteration, begun, self._ordered(iteration, begun, hopeful))
-        return IterationPlan(prefill_budget=budget, prefill_order=order, give_up=tuple(s.sequence_id for s in hopeless))
+        ordered = self._ordered(iteration, begun, hopeful)
+        order, budget = self._admit(iteration, begun, ordered if self._gives_up else chain(ordered, hopeless))
+        give_up = tuple(s.sequence_id for s in hopeless) if self._gives_up else ()
+        return IterationPlan(prefill_budget=budget, prefill_order=order, give_up=give_up)
 
     def observe(self, *, duration_ns: int, running: int, prefill_tokens: int) -> None:
         """Feeds the cost model."""
@@ -148,6 +164,8 @@ class DeadlineOrder:
         view = iteration.view
         left_ns = iteration.time_ns - iteration.bare_ns(0)
         tokens_left = view.max_batch_tokens - iteration.decoding
+        if self._prefill_chunk:
+            tokens_left = min(tokens_left, self._prefill_chunk)
         order: list[str] = []
         budget = 0
         for sequence in begun:
