@@ -26,32 +26,35 @@ SOCKET_PATH_MAX_BYTES = 107
 """AF_UNIX addresses hold 108 bytes on Linux, one of them the closing NUL."""
 
 _TMP = Path("/tmp")
+_VARIABLES = "HALCYON_STATE_DIR and HALCYON_CACHE_DIR"
 _CHOOSE_ANOTHER = "Set HALCYON_STATE_DIR to choose another directory."
 
 
 def state_dir(override: str = "") -> Path:
-    """The absolute state directory: `override`, else $HALCYON_STATE_DIR, else $XDG_STATE_HOME/halcyon (default ~/.local/state/halcyon)."""
+    """The absolute state directory: `override`, else $HALCYON_STATE_DIR, else $XDG_STATE_HOME/halcyon (default ~/.local/state/halcyon).
+
+    Raises:
+        ConfigError: the home directory it starts at is unknown.
+    """
     chosen = override or os.environ.get("HALCYON_STATE_DIR", "")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    return _xdg("XDG_STATE_HOME", ".local/state") / "halcyon"
+    return _expanded(chosen) if chosen else _xdg("XDG_STATE_HOME", ".local/state") / "halcyon"
 
 
 def cache_dir() -> Path:
-    """The absolute cache directory: $HALCYON_CACHE_DIR, else $XDG_CACHE_HOME/halcyon (default ~/.cache/halcyon)."""
+    """The absolute cache directory: $HALCYON_CACHE_DIR, else $XDG_CACHE_HOME/halcyon (default ~/.cache/halcyon).
+
+    Raises:
+        ConfigError: as for `state_dir`.
+    """
     chosen = os.environ.get("HALCYON_CACHE_DIR", "")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    return _xdg("XDG_CACHE_HOME", ".cache") / "halcyon"
+    return _expanded(chosen) if chosen else _xdg("XDG_CACHE_HOME", ".cache") / "halcyon"
 
 
 def socket_path(state_dir: Path) -> Path:
     """The control socket of the daemon that owns `state_dir`. Always at most `SOCKET_PATH_MAX_BYTES` long."""
     runtime = _runtime_dir()
-    if runtime is not None and state_dir.resolve() == _account_state_dir():
-        preferred = runtime / "halcyon.sock"
-    else:
-        preferred = state_dir / "halcyon.sock"
+    by_default = runtime if _real(state_dir) == _account_state_dir() else None
+    preferred = (by_default or state_dir) / "halcyon.sock"
     return preferred if _fits(preferred) else _short_socket_path(state_dir, runtime)
 
 
@@ -103,12 +106,20 @@ def _refuse_foreign(path: Path, found: os.stat_result, mode: int) -> None:
 def _xdg(variable: str, default: str) -> Path:
     """An XDG base directory. The specification says that a relative value is to be ignored."""
     value = os.environ.get(variable, "")
-    return Path(value) if value.startswith("/") else Path.home() / default
+    return Path(value) if value.startswith("/") else _expanded(f"~/{default}")
+
+
+def _expanded(chosen: str) -> Path:
+    """`chosen` with ~ and ~user resolved, absolute."""
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError([f"{chosen}: no such home directory. Set HOME, or name directories from / on in {_VARIABLES}."]) from None
 
 
 def _runtime_dir() -> Path | None:
     value = os.environ.get("XDG_RUNTIME_DIR", "")
-    return Path(value) / "halcyon" if value.startswith("/") and Path(value).is_dir() else None
+    return Path(value) / "halcyon" if value.startswith("/") and os.path.isdir(value) else None
 
 
 def _account_state_dir() -> Path | None:
@@ -117,7 +128,12 @@ def _account_state_dir() -> Path | None:
         home = pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
         return None
-    return (Path(home) / ".local/state/halcyon").resolve()
+    return _real(Path(home) / ".local/state/halcyon")
+
+
+def _real(path: Path) -> Path:
+    """The path with its links resolved as far as they go; unlike `Path.resolve` it takes a loop of links as it is."""
+    return Path(os.path.realpath(path))
 
 
 def _fits(path: Path) -> bool:
@@ -125,7 +141,7 @@ def _fits(path: Path) -> bool:
 
 
 def _short_socket_path(state_dir: Path, runtime: Path | None) -> Path:
-    digest = hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
+    digest = hashlib.sha256(os.fsencode(_real(state_dir))).hexdigest()[:16]
     if runtime is not None and _fits(runtime / f"{digest}.sock"):
         return runtime / f"{digest}.sock"
     return _TMP / f"halcyon-{os.geteuid()}" / f"{digest}.sock"

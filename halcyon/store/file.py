@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlite_utils import Database
 
 from halcyon.errors import HalcyonError
-from halcyon.store.migrations import migrate
+from halcyon.store.migrations import migrate, unknown_steps
 
 MAX_SET_ASIDE = 20
 """Corrupt files kept beside the live one; a disk that corrupts everything must not be filled with the evidence."""
@@ -24,6 +25,10 @@ _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 class HistoryUnavailable(HalcyonError):
     """The history cannot be written or read now; the message says why. Serving goes on without it."""
+
+
+class HistoryTooNew(HistoryUnavailable):
+    """A later Halcyon has changed the file's schema; writing to it with the old one could spoil it, so it is left alone."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,11 @@ def open_history(path: Path, *, busy_timeout_ms: int) -> HistoryFile:
 
     Raises:
         OSError: the directory or file cannot be made. sqlite3.Error: not a database, locked, full, read-only, or not to be migrated.
+        HistoryTooNew: a later Halcyon's; nothing of it was changed.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _create(path)
+    _refuse_newer(path, busy_timeout_ms)
     identity = _identity(path)
     connection = sqlite3.connect(path, timeout=busy_timeout_ms / 1000)
     try:
@@ -63,6 +70,20 @@ def open_history(path: Path, *, busy_timeout_ms: int) -> HistoryFile:
         connection.close()
         raise
     return HistoryFile(path, db, identity)
+
+
+def _refuse_newer(path: Path, busy_timeout_ms: int) -> None:
+    """Looks through a connection that cannot write, since the other one changes the file's mode as it opens it."""
+    with closing(sqlite3.connect(read_only_uri(path), uri=True, timeout=busy_timeout_ms / 1000)) as connection:
+        steps = unknown_steps(Database(connection, execute_plugins=False))
+    if steps:
+        newer = f"{path} was written by a later Halcyon (its schema has {', '.join(steps)})"
+        raise HistoryTooNew(f"{newer}; run that one again, or move the file away to begin a new history")
+
+
+def read_only_uri(path: Path) -> str:
+    """The file as SQLite opens it for reading alone."""
+    return f"{path.absolute().as_uri()}?mode=ro"
 
 
 def _create(path: Path) -> None:

@@ -124,3 +124,9 @@ def migrate(db: Database) -> None:
     for step in STEPS:
         migrations()(step)
     migrations.apply(db)
+
+
+def unknown_steps(db: Database) -> list[str]:
+    """Steps of a later Halcyon that `db` has been through, in order; none where it is ours to write. Reads only."""
+    known = {step.__name__ for step in STEPS}
+    return [step.name for step in Migrations(MIGRATION_SET).applied(db) if step.name not in known]

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from halcyon.store.file import HistoryUnavailable
+from halcyon.store.file import HistoryUnavailable, read_only_uri
 from halcyon.store.rows import DecisionRow, RegistrationRow, ReplicaRow, RequestRow
 from halcyon.store.statements import TABLES, columns
 
@@ -73,7 +73,7 @@ class Queries:
         if not self._path.exists():
             return []
         try:
-            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
+            with closing(sqlite3.connect(read_only_uri(self._path), uri=True, timeout=1.0)) as connection:
                 return connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise HistoryUnavailable(f"The history cannot be read: {error}.") from error

@@ -5,6 +5,7 @@ It takes what callers left, at most every `linger_s`, and commits it in one tran
     the row's      (a number SQLite cannot hold, a fact that is no JSON)   that row is dropped and counted, the others are written
     the file's     (corrupt)                                               set aside, a new file begun, the same rows written to it
     the world's    (full, locked, read-only, gone)                         rows wait in the bounded mailbox, retried with backoff
+    nobody's       (a schema of a later Halcyon)                           rows wait likewise; nothing of the file is touched
 
 The thread touches nothing but its own connection, and never stops a caller.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from halcyon.store.file import HistoryFile, HistoryUnavailable, is_corrupt, open_history, set_aside
+from halcyon.store.file import HistoryFile, HistoryTooNew, HistoryUnavailable, is_corrupt, open_history, set_aside
 from halcyon.store.mailbox import Batch, Commit, Mailbox
 from halcyon.store.prune import STEP_ROWS, Retention, prune
 from halcyon.store.rows import Row
@@ -32,6 +33,8 @@ log = logging.getLogger("halcyon.store")
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 30.0
 
+_Fault = sqlite3.Error | OSError | HistoryTooNew
+"""What keeps a batch from being written."""
 _ROW_FAULTS = (ValueError, TypeError, OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.IntegrityError)
 
 
@@ -117,7 +120,7 @@ class Writer:
             commit.done.set_result(None)
         self._tidy(STEP_ROWS + len(batch.rows))
 
-    def _attempt(self, batch: Batch) -> sqlite3.Error | OSError | None:
+    def _attempt(self, batch: Batch) -> _Fault | None:
         """Commits everything, or nothing and returns why."""
         try:
             db = self._open().db
@@ -126,7 +129,7 @@ class Writer:
                 written = _insert(db, rows)
             except _ROW_FAULTS:
                 written = self._insert_one_by_one(db, batch)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, HistoryTooNew) as error:
             return error
         self.rows_written += written
         return None
@@ -220,8 +223,10 @@ def _fail(commits: Iterable[Commit], reason: str) -> None:
         commit.done.set_exception(HistoryUnavailable(f"The history cannot be written: {reason}."))
 
 
-def _reason(error: sqlite3.Error | OSError) -> str:
-    """The error for people: SQLite's own words for its errors, the system's for files."""
+def _reason(error: _Fault) -> str:
+    """The error for people: SQLite's own words for its errors, the system's for files, ours for the rest."""
+    if isinstance(error, HistoryTooNew):
+        return error.message
     if isinstance(error, OSError):
         return f"history file: {error.strerror or type(error).__name__}"
     return f"history file: {error}"

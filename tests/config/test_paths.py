@@ -46,6 +46,36 @@ def test_cache_directory_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert paths.cache_dir() == Path("/cache")
 
 
+@pytest.mark.parametrize("chosen", ["~no-such-account-here/x", "~"])
+def test_an_unknown_home_is_the_operators_to_mend(monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
+    """A home directory that nobody knows (a name without an account, a user id without one) is a ConfigError that says what to set."""
+
+    def no_account(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", no_account)
+    for named in (lambda: paths.state_dir(chosen), paths.state_dir, paths.cache_dir):
+        with pytest.raises(ConfigError, match="HALCYON_STATE_DIR and HALCYON_CACHE_DIR"):
+            named()
+
+
+def test_a_relative_home_still_gives_absolute_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """HOME=here is taken from the current directory, once, so that nothing moves with a later chdir."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "here")
+    assert paths.state_dir() == tmp_path / "here/.local/state/halcyon"
+    assert paths.cache_dir() == tmp_path / "here/.cache/halcyon"
+
+
+def test_a_loop_of_links_still_names_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Naming a path never fails: a state directory that is a link to itself has a socket path like any other."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert paths.socket_path(loop) == loop / "halcyon.sock"
+
+
 def test_the_accounts_own_daemon_listens_in_the_runtime_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The default state directory's socket is $XDG_RUNTIME_DIR/halcyon/halcyon.sock; without that directory it is beside the state."""
     own = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".local/state/halcyon"

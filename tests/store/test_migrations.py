@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
 
+from halcyon.store.file import HistoryUnavailable
 from halcyon.store.history import Store
-from halcyon.store.migrations import STEPS, migrate
+from halcyon.store.migrations import MIGRATION_SET, STEPS, migrate
 from halcyon.store.rows import DecisionRow, RegistrationRow, ReplicaRow, RequestRow
 from halcyon.store.statements import TABLES, columns
 
@@ -40,6 +43,30 @@ def test_migrating_twice_changes_nothing() -> None:
     migrate(db)
     assert db.schema == before
     db.close()
+
+
+def test_a_later_schema_is_left_alone(open_store: Callable[..., Store], path: Path) -> None:
+    """A file that a later Halcyon migrated is not written to, byte for byte; serving goes on, status and commands say which steps are
+    unknown and what to do; once the file is moved away a new history begins with the rows that waited."""
+    store = open_store()
+    store.commit_now().result(WAIT_S)
+    store.close(timeout_s=WAIT_S)
+    with closing(sqlite3.connect(path, isolation_level=None)) as later:
+        later.execute("PRAGMA journal_mode = DELETE")
+        later.execute("INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES (?, 'm999_later', '')", [MIGRATION_SET])
+    before = path.read_bytes()
+    older = open_store()
+    older.record_decision(DecisionRow(at=1_800_000_000.0, kind="waited"))
+    with pytest.raises(HistoryUnavailable, match="m999_later"):
+        older.commit_now(DecisionRow(at=1_800_000_000.0, kind="refused")).result(WAIT_S)
+    assert "move the file away" in older.status().degraded
+    assert older.status().set_aside == ""
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    path.rename(path.with_name("later.db"))
+    older.commit_now().result(WAIT_S)
+    assert older.status().degraded == ""
+    assert [kept.row.kind for kept in older.queries.decisions()] == ["waited"]
 
 
 @pytest.mark.parametrize("name", ["history_v0_1.db"])
