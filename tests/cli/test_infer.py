@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from outcome import Command
+from outcome import Command, halcyon_process
 from scripted_control import ANSWER, ScriptedControl, error_event, stream_of
 
 from halcyon.errors import UpstreamFailure
@@ -154,12 +152,11 @@ def test_a_cut_stream_is_not_taken_for_a_whole_answer(command: Command, daemon: 
 def test_interrupt_cancels_the_request(state: Path, daemon: ScriptedControl) -> None:
     """Ctrl-C in mid-answer closes the connection, so that the daemon ends the request, and exits with 130 and no traceback."""
     daemon.stream, daemon.hold_stream = stream_of("Because of", ended=False), True
-    arguments = [sys.executable, "-m", "halcyon.cli", "infer", "m", "Why?"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)) as process:
+    with halcyon_process("infer", "m", "Why?") as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.read(10) == b"Because of"
+        assert process.stdout.read(10) == "Because of"
         process.send_signal(signal.SIGINT)
         assert daemon.client_left.wait(20)
         assert process.wait(20) == 130
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from outcome import Command
+from outcome import Command, halcyon_process
 from scripted_control import ScriptedControl, a_status, replica
 
 from halcyon.config.load import DEMO_FLEET
@@ -224,9 +223,8 @@ def test_foreground_becomes_the_daemon(stand_in: StandIn, fleet: Path, monkeypat
     """--foreground replaces the process, so that a supervisor keeps the pid that it started."""
     stand_in.plan_to_die("")
     monkeypatch.undo()
-    script = f"import sys; sys.executable = {str(stand_in.program)!r}; from halcyon.cli.main import main; main()"
-    arguments = [sys.executable, "-c", script, "up", "--foreground", "--fleet", str(fleet), "--state-dir", str(fleet.parent)]
-    with subprocess.Popen(arguments) as process:
+    arguments = ("up", "--foreground", "--fleet", str(fleet), "--state-dir", str(fleet.parent))
+    with halcyon_process(*arguments, python=str(stand_in.program)) as process:
         process.wait(20)
     assert stand_in.called["pid"] == process.pid
     assert stand_in.called["arguments"][-1] == "--foreground"
@@ -262,10 +260,7 @@ def test_down_gives_up_waiting(command: Command, daemon: ScriptedControl) -> Non
 def test_interrupted_up_says_what_goes_on(stand_in: StandIn, fleet: Path) -> None:
     """Ctrl-C while waiting: exit 130, and the daemon that goes on starting is named with how to stop it."""
     stand_in.plan(STARTING)
-    script = f"import sys; sys.executable = {sys.executable!r}; from halcyon.cli.main import main; main()"
-    python = str(Path(sys.prefix) / "bin" / "python")
-    arguments = [python, "-c", script, "up", "--fleet", str(fleet)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with halcyon_process("up", "--fleet", str(fleet), python=sys.executable) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert "loading" in process.stdout.readline()
