@@ -39,7 +39,8 @@ def deadline_aware_per_s(arrivals: list[Arrival], law: BatchLaw, *, max_batch: i
         while at < spans[-1]:
             candidates.append(at)
             at *= GRID_RATIO
-        total += share * max(_accepted(by_size, at, overhead, slope, max_batch, horizon_s) for at in candidates if at > overhead)
+        reached = (_accepted(by_size, at, overhead, slope, max_batch, horizon_s) for at in candidates if at > overhead)
+        total += share * max(reached, default=0.0)
     return total
 
 
