@@ -8,8 +8,9 @@ is answered with the nearest known one. Error texts name fields and small scalar
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -26,6 +27,8 @@ _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 _COMPLAINT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _QUOTED = re.compile(r" '.*'", re.DOTALL)
+_HALF_PAIR = re.compile("[\ud800-\udfff]")  # of a decoded string: whole pairs are one character there
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SCALAR = re.compile(rb"-?[0-9][0-9.eE+-]{0,31}|true|false|null")
 
 
@@ -112,7 +115,9 @@ class Body(Generic[_T]):
         except msgspec.ValidationError:
             pass  # told field by field below
         except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+            raise _no_json(error, data) from None
+        except RecursionError:
+            raise _nested_too_deeply() from None
         return self._decode_cleaned(data)
 
     def _decode_cleaned(self, data: bytes) -> _T:
@@ -121,9 +126,43 @@ class Body(Generic[_T]):
         except msgspec.ValidationError as error:
             raise _named(str(error), data) from None
         except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+            raise _no_json(error, data) from None
         except RecursionError:
-            raise InvalidRequest("the body is nested too deeply; send plain objects and lists") from None
+            raise _nested_too_deeply() from None
+
+
+def _no_json(error: msgspec.DecodeError, data: bytes) -> InvalidRequest:
+    """Half a surrogate pair is JSON to some writers, so its field is found with a reader that takes it."""
+    path = _path_to_half_pair(data) if _SURROGATE_ESCAPE.search(data) else None
+    if path is None:
+        return InvalidRequest(f"the body is not valid JSON: {error}")
+    return InvalidRequest(f"`{path}` holds half a surrogate pair, which is no character; send whole characters", param=path)
+
+
+def _nested_too_deeply() -> InvalidRequest:
+    return InvalidRequest("the body is nested too deeply; send plain objects and lists")
+
+
+def _path_to_half_pair(data: bytes) -> str | None:
+    try:
+        return next(_half_pairs(json.loads(data), ""), None)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _half_pairs(value: object, path: str) -> Iterator[str]:
+    """The path to each string in which a surrogate stands alone."""
+    if isinstance(value, str) and _HALF_PAIR.search(value):
+        yield path
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            shown = f"{path}.{key[:_LONGEST_SHOWN]}" if path else key[:_LONGEST_SHOWN]
+            if _HALF_PAIR.search(key):
+                yield path or "body"
+            yield from _half_pairs(item, shown)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _half_pairs(item, f"{path}[{i}]")
 
 
 def _is_neutral(raw: msgspec.Raw, allowed: tuple[object, ...]) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
 from pathlib import Path
 
+import psutil
 import pytest
 from daemon_rig import Rigs, sim_model
 
-from halcyon.config.settings import DaemonSettings, FleetSettings
+from halcyon.config.settings import DaemonSettings, FleetSettings, Limits
 from halcyon.daemon import control_socket
 from halcyon.daemon.app import Daemon, DaemonOptions
 from halcyon.daemon.lock import InstanceLock
@@ -109,6 +111,29 @@ async def test_a_taken_port_is_named_and_nothing_stays(rigs: Rigs) -> None:
                 pass
     assert not (state_dir / "halcyon.sock").exists()
     InstanceLock.acquire(state_dir / "daemon.lock").release()
+
+
+async def test_a_name_is_bound_at_one_address(rigs: Rigs) -> None:
+    """`localhost:0` opens one port, and says which: what is reported is all that is open."""
+    state_dir = rigs.new_state_dir()
+    async with Daemon(options(state_dir, listen="localhost:0")) as daemon:
+        host, _, port = daemon.status().listen.rpartition(":")
+        open_ports = [c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert [(address.ip, address.port) for address in open_ports] == [(host.strip("[]"), int(port))]
+
+
+async def test_liveness_is_told_over_the_bound_of_connections(rigs: Rigs) -> None:
+    """With every place taken by idle connections `/healthz` and `/health` still say 200, everything else 503 with `Retry-After`. (Fault:
+    liveness is slow under 1,000 streams and the supervisor kills the daemon.)"""
+    bounded = DaemonSettings(limits=Limits(max_connections=5))
+    rig = await rigs.start(sim_model(), daemon=bounded)
+    host, _, port = rig.daemon.status().listen.rpartition(":")
+    idle = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+    answers = [await rig.http.get(path) for path in ("/healthz", "/health", "/v1/models", "/healthz")]
+    assert [answer.status_code for answer in answers] == [200, 200, 503, 200]
+    assert int(answers[2].headers["Retry-After"]) >= 1
+    for _, writer in idle:
+        writer.close()
 
 
 async def test_listening_beyond_loopback_needs_tenants(rigs: Rigs) -> None:

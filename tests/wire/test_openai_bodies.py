@@ -82,7 +82,7 @@ def test_a_refusal_names_the_field_and_what_to_do(body: object, param: str, says
     assert len(error.message) < 200
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"nul", b"\xff", b'{"name":"\\ud800"}', b'{"name":"\xc3"}', b"{}{}"])
+@pytest.mark.parametrize("data", [b"", b"{", b"nul", b"\xff", b'{"name":"\xc3"}', b"{}{}"])
 def test_what_is_not_json_is_said_to_be_so(data: bytes) -> None:
     """Broken JSON and broken UTF-8 are told apart from wrong fields, without repeating any of it."""
     with pytest.raises(InvalidRequest, match="not valid JSON"):

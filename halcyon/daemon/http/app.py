@@ -1,7 +1,7 @@
 """Puts the HTTP API together: one application, mounted on TCP and on the control socket alike.
 
-The server that runs it must cancel handlers whose client is gone (`web.AppRunner(app, handler_cancellation=True)`); without that a client
-that leaves before its answer would be served to the end. Routes that the daemon adds to the application answer errors in the same form.
+It is run by `halcyon.daemon.http.server.ApiRunner`, which cancels handlers whose client is gone; without that a client that leaves before
+its answer would be served to the end. Routes that the daemon adds to the application answer errors in the same form.
 """
 
 from __future__ import annotations

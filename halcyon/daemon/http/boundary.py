@@ -9,8 +9,6 @@ its text, which may hold what the client sent.
 from __future__ import annotations
 
 import asyncio
-import logging
-import traceback
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -21,9 +19,10 @@ from halcyon.daemon.http.exchange import Exchange
 from halcyon.daemon.http.failures import error_event, error_response, from_http
 from halcyon.daemon.http.metrics import HttpMetrics
 from halcyon.daemon.http.sse import DONE
+from halcyon.daemon.logs import EventLog
 from halcyon.errors import RequestError
 
-_log = logging.getLogger(__name__)
+_log = EventLog("http")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -70,7 +69,7 @@ async def _answered(request: web.Request, handler: _Handler, exchange: Exchange,
     except ConnectionError:
         raise  # the client is gone; nobody to answer
     except Exception as error:  # noqa: BLE001 - the boundary of an HTTP request: every accepted request gets an answer
-        _log_unexpected(error, exchange)
+        _log.error("request_failed", error=error, request=exchange.request_id)
         return await _failed(RequestError("the daemon failed to answer; its log names the request_id"), exchange)
     if not response.prepared:
         response.headers.update(exchange.headers)
@@ -85,8 +84,3 @@ async def _failed(error: RequestError, exchange: Exchange) -> web.StreamResponse
         return error_response(error, exchange)
     await exchange.stream.finish(error_event(error, exchange.request_id) + DONE)
     return exchange.stream.response
-
-
-def _log_unexpected(error: Exception, exchange: Exchange) -> None:
-    where = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("request %s failed: %s\n%s", exchange.request_id, type(error).__name__, where)

@@ -22,7 +22,7 @@ class Exchange:
     code: how it ended, for the metrics.
     """
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.BaseRequest) -> None:
         self.request_id = f"req-{secrets.token_hex(12)}"
         sent = request.headers.get("x-request-id", "")
         self.label = sent if _LABEL.fullmatch(sent) else self.request_id

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 from halcyon.daemon.http.exchange import Exchange
-from halcyon.errors import InvalidRequest, NotFound, PayloadTooLarge, RequestError, Unauthorized
+from halcyon.errors import ClientTooSlow, InvalidRequest, NotFound, PayloadTooLarge, RequestError, Unauthorized
 from halcyon.wire.control import ErrorBody, ErrorReply
 
 _MS_PER_S = 1000
@@ -57,7 +57,7 @@ def error_response(error: RequestError, exchange: Exchange) -> web.Response:
     response = web.Response(
         body=error_body(error, exchange.request_id), status=status, headers=headers, content_type="application/json", charset="utf-8"
     )
-    if isinstance(error, PayloadTooLarge):
+    if isinstance(error, PayloadTooLarge | ClientTooSlow):
         response.force_close()  # the rest of the body is not worth reading
     return response
 

@@ -18,6 +18,7 @@ from openai import AsyncOpenAI
 
 from halcyon.config.settings import DaemonSettings, FleetSettings, Limits, TenantSettings
 from halcyon.daemon.http import build_api
+from halcyon.daemon.http.server import ApiRunner
 from halcyon.wire.control import ModelStatus
 from halcyon.wire.frames import TokenLogprob
 from halcyon.wire.inference import Account, InferenceCall, Part, Timings, Usage
@@ -245,7 +246,7 @@ async def serving(
         loopback=loopback,
         flush_timeout_s=flush_timeout_s,
     )
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+    runner = ApiRunner(app, farewell_s=0.1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
