@@ -15,6 +15,9 @@ from msgspec import Meta
 Runtime = Literal["torch", "sim", "openai"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Mode = Literal["continuous", "batch"]
+Order = Literal["deadline", "fcfs", "shortest_prompt", "edf"]
+Policy = Literal["deadline", "edf"]
+Objective = Literal["count", "tokens", "weighted"]
 Fault = Literal["none", "fail_fast", "oom", "hang", "slow", "crash"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -197,6 +200,13 @@ class ModelSettings:
     """Default objective for each further token."""
     priority: int = 0
     """Higher is more important."""
+    order: Order = "deadline"
+    """Whose prompts go first on a continuous replica: by what can still be on time (and who cannot is refused), by arrival, by length, or
+    by the deadline of the first token."""
+    policy: Policy = "deadline"
+    """How batches are formed for batch replicas: `deadline` serves the most within their deadlines, `edf` the earliest deadline first."""
+    objective: Objective = "count"
+    """What `deadline` has most of: requests, tokens, or requests times their tenant's weight."""
     sim: SimSettings = field(default_factory=SimSettings)
     openai: OpenAISettings = field(default_factory=OpenAISettings)
 
@@ -213,6 +223,8 @@ class TenantSettings:
     """Models it may use; empty means all."""
     priority: int = 0
     """Of its requests; higher is more important."""
+    weight: PositiveFloat = 1.0
+    """What one of its requests is worth where a model's objective is `weighted`."""
     deadline_ms: DurationMs | None = None
     """Objective for the whole answer where the request brings none; goes before the model's."""
     ttft_ms: DurationMs | None = None

@@ -34,6 +34,8 @@ class Dispatch:
         reason: why now and why there, one of `slot_free`, `saturated`, `deadline`, `linger`, `density`, `drain`, `retry`.
         batch_size: sequences in this dispatch. queue_depth: requests still waiting for (model, version) after it.
         eligible_replicas: how many could have been chosen.
+        predicted_tokens / predicted_ns: size and duration expected of the batch; 0 for replicas of which nothing is predicted here.
+        output_guess: what the answers' lengths were guessed from: `max_tokens`, `prior`, `learned`, or several with commas.
     """
 
     batch_id: int
@@ -43,6 +45,9 @@ class Dispatch:
     batch_size: int
     queue_depth: int
     eligible_replicas: int
+    predicted_tokens: int = 0
+    predicted_ns: int = 0
+    output_guess: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ over a set, and chance comes from the given `rng` alone, so the same events give
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from halcyon.core.actions import Action, Dispatch, DrainFinished, Refusal, ReplicaEmptied
 from halcyon.core.batching.fill import Batch, BatchFormer, FillFreeSlots
+from halcyon.core.batching.settings import BatchSettings
 from halcyon.core.events import (
     ClientGone,
     DrainStarted,
@@ -32,11 +33,14 @@ from halcyon.core.events import (
 )
 from halcyon.core.fleet import Fleet, Replica, ReplicaView, ServedVersion
 from halcyon.core.ledger import Flight, Ledger, Totals
-from halcyon.core.lines import Line, Lines
+from halcyon.core.line import Line
+from halcyon.core.lines import Lines
 from halcyon.core.requests import Requests
 from halcyon.core.rollout.versions import ModelVersions, Resolved, resolve, with_version
 from halcyon.core.routing.backpressure import BusyPauses
 from halcyon.core.routing.least_loaded import CheapestReplica
+
+OfReplica = IterationFinished | ReplicaAdded | ReplicaReady | ReplicaDrainStarted | ReplicaLost | ReplicaRemoved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +50,12 @@ class ControlSettings:
     Attributes:
         models: in fleet order; the first version of each is its default. Replicas of others bring their version with them.
         max_queue: requests that may wait per (model, version); those put back by a lost replica do not count against it.
+        batching: how lines before batch replicas are served; price and cap by requests where nothing is said. `max_queue` above bounds all.
     """
 
     models: tuple[ModelVersions, ...]
     max_queue: int = 512
+    batching: Mapping[ServedVersion, BatchSettings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.max_queue < 1:
@@ -63,7 +69,8 @@ class ControlPlane:
         self._orders: list[Action] = []
         self._fleet = Fleet()
         self._ledger = Ledger()
-        self._lines = Lines(former)
+        batching = {serves: replace(given, max_queue=settings.max_queue) for serves, given in settings.batching.items()}
+        self._lines = Lines(former, batching=batching, default=BatchSettings(max_queue=settings.max_queue))
         self._requests = Requests(
             fleet=self._fleet, lines=self._lines, ledger=self._ledger, orders=self._orders, max_queue=settings.max_queue
         )
@@ -108,7 +115,7 @@ class ControlPlane:
 
     def queued(self) -> dict[ServedVersion, int]:
         """Requests waiting, by (model, version)."""
-        return {line.serves: len(line.queue) for line in self._lines}
+        return {line.serves: len(line) for line in self._lines}
 
     def replicas(self) -> tuple[ReplicaView, ...]:
         """Every replica as it stands, in the order they were added."""
@@ -157,17 +164,20 @@ class ControlPlane:
             case DrainStarted():
                 self._draining = True
                 self._requests.admit_no_more()
-            case IterationFinished() | TimerFired():
+            case TimerFired():
                 pass
             case _:
                 self._apply_to_replica(event, now)
 
-    def _apply_to_replica(self, event: ReplicaAdded | ReplicaReady | ReplicaDrainStarted | ReplicaLost | ReplicaRemoved, now: int) -> None:
+    def _apply_to_replica(self, event: OfReplica, now: int) -> None:
         if isinstance(event, ReplicaAdded):
-            self._on_added(event)
+            self._on_added(event, now)
             return
         replica = self._fleet.get(event.replica_id)
         if replica is None:
+            return
+        if isinstance(event, IterationFinished):
+            self._lines.at(replica.serves).iterated(event)
             return
         match event:
             case ReplicaReady():
@@ -178,15 +188,17 @@ class ControlPlane:
                 self._on_lost(replica, now)
             case ReplicaRemoved():
                 self._on_removed(replica, now)
+        self._lines.suit(replica.serves, self._fleet.living_kinds(replica.serves), now=now)
         self._requests.refuse_unservable(replica.serves)
         self._lines.stir(replica.serves)
 
     # ---- replicas ----------------------------------------------------------------------------------------------------
 
-    def _on_added(self, event: ReplicaAdded) -> None:
+    def _on_added(self, event: ReplicaAdded, now: int) -> None:
         serves = (event.model, event.version)
         self._open_line(serves)
         self._fleet.add(Replica(replica_id=event.replica_id, serves=serves, kind=event.kind, max_batch=event.max_batch))
+        self._lines.suit(serves, self._fleet.living_kinds(serves), now=now)
 
     def _on_ready(self, replica: Replica, event: ReplicaReady) -> None:
         if replica.lifecycle.may_move("ready"):
@@ -208,6 +220,7 @@ class ControlPlane:
         self._pauses.forget(replica.replica_id)
         self._requests.evicted(replica, now=now)
         self._fleet.remove(replica.replica_id)
+        self._lines.at(replica.serves).forget(replica.replica_id)
 
     def _open_line(self, serves: ServedVersion) -> None:
         self._models = with_version(self._models, *serves)
@@ -217,11 +230,11 @@ class ControlPlane:
 
     def _dispatch(self, line: Line, now: int) -> None:
         candidates = [replica.view() for replica in self._fleet.ready(line.serves) if not self._pauses.is_resting(replica.replica_id)]
-        if candidates and line.queue:
-            for batch in line.former.form(line.queue, candidates, self._router.choose, now=now):
-                self._send(batch, queue_depth=len(line.queue))
-        if not line.queue and self._fleet.is_idle(line.serves):
-            line.rate.idled()
+        self._requests.refuse_late_in(line, now=now)
+        for batch in line.send(candidates, self._router.choose, now=now):
+            self._send(batch, queue_depth=len(line))
+        if not len(line) and self._fleet.is_idle(line.serves):
+            line.idled()
 
     def _send(self, batch: Batch, *, queue_depth: int) -> None:
         replica = self._fleet.get(batch.replica_id)
@@ -240,6 +253,9 @@ class ControlPlane:
                 batch_size=sum(ticket.request.sequences for ticket in batch.tickets),
                 queue_depth=queue_depth,
                 eligible_replicas=batch.eligible_replicas,
+                predicted_tokens=batch.predicted_tokens,
+                predicted_ns=batch.predicted_ns,
+                output_guess=batch.output_guess,
             )
         )
 

@@ -128,6 +128,10 @@ class Fleet:
         """Those that serve it, or may be expected to."""
         return [replica for replica in self._serving.get(serves, []) if replica.lifecycle.is_living]
 
+    def living_kinds(self, serves: ServedVersion) -> list[ReplicaKind]:
+        """Kinds of those that serve it, or may be expected to."""
+        return [replica.kind for replica in self.living(serves)]
+
     def ready(self, serves: ServedVersion) -> list[Replica]:
         """Those that may be sent its requests."""
         return [replica for replica in self._serving.get(serves, []) if replica.lifecycle.state == "ready"]

@@ -17,7 +17,7 @@ class Request:
         deadline_ns / ttft_deadline_ns: absolute instants; `None` without the objective. tpot_ns: duration per token.
         prompt_tokens: estimate on arrival (bytes / 4 where nothing better is known). max_output_tokens: the client's bound, if any.
         sequences: how many answers; each takes one slot of a replica.
-        priority: higher is more important. session_key: empty without one.
+        priority: higher is more important. weight: worth where the objective is weighted; > 0. session_key: empty without one.
         replica_id: pinned to this replica (operators' tests); empty for the router's choice.
     """
 
@@ -32,6 +32,7 @@ class Request:
     tpot_ns: int | None = None
     lane: Lane = "interactive"
     priority: int = 0
+    weight: float = 1.0
     sequences: int = 1
     tenant: str = ""
     session_key: str = ""

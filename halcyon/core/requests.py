@@ -16,7 +16,8 @@ from halcyon.core.batching.waiting import Ticket
 from halcyon.core.events import RequestFailed, SequencesFinished
 from halcyon.core.fleet import Fleet, Replica, ServedVersion
 from halcyon.core.ledger import Flight, Ledger, Outcome
-from halcyon.core.lines import Line, Lines, served
+from halcyon.core.line import Line
+from halcyon.core.lines import Lines, served
 from halcyon.core.request import Request
 from halcyon.core.rollout.versions import ModelVersions, resolve
 
@@ -38,6 +39,7 @@ class Requests:
     def admit_no_more(self) -> None:
         """From now on every arrival is refused."""
         self._admitting = False
+        self._lines.drain()
 
     def arrived(self, request: Request, models: Sequence[ModelVersions], *, now: int) -> None:
         """Into its line, or refused."""
@@ -49,10 +51,11 @@ class Requests:
         request = replace(request, model=meant.model, version=meant.version)
         line = self._lines.of(request)
         refusal = admit(request, self._standing(request, line, now=now), now=now)
+        if refusal is None:
+            refusal = line.arrive(Ticket(request=request, number=number), now=now)
         if refusal is not None:
             self._refuse(request.request_id, refusal)
             return
-        line.queue.push(Ticket(request=request, number=number))
         self._lines.stir(line.serves)
 
     def client_gone(self, request_id: str) -> None:
@@ -82,11 +85,13 @@ class Requests:
             return False
         line = self._lines.at(replica.serves)
         self._lines.stir(line.serves)
+        if not flight.over:
+            line.answered(sequences=event.count, output_tokens=event.output_tokens)
         if not replica.release(event.request_id, event.count):
             self._ledger.landed(event.request_id)
             if not flight.over:
                 self._ledger.ended(Outcome.FINISHED)
-                line.rate.finished(now=now)
+                line.served(now=now)
         return True
 
     def failed(self, event: RequestFailed, *, now: int) -> bool:
@@ -122,9 +127,15 @@ class Requests:
     def refuse_late(self, *, now: int) -> None:
         """Refuses whatever waits past its deadline."""
         for line in self._lines:
-            for ticket in line.queue.take_expired(now=now):
+            if self.refuse_late_in(line, now=now):
                 self._lines.stir(line.serves)
-                self._refuse(ticket.request.request_id, too_late(ticket.request, retry_after_ms=line.retry_after_ms(now=now)))
+
+    def refuse_late_in(self, line: Line, *, now: int) -> bool:
+        """Refuses whatever of the line can no longer be on time. Whether there was any."""
+        late = line.take_late(now=now)
+        for ticket, refusal in late:
+            self._refuse(ticket.request.request_id, refusal)
+        return bool(late)
 
     def end_overdue(self, *, now: int) -> None:
         """Stops whatever runs past its deadline: an answer after it is worth nothing, and its slot is worth something to others."""
@@ -134,17 +145,17 @@ class Requests:
                 continue
             flight.over = True
             self._orders.append(Cancel(request.request_id, flight.replica_id))
-            refusal = overdue(request, retry_after_ms=self._lines.of(request).retry_after_ms(now=now))
+            refusal = overdue(request, retry_after_ms=self._lines.of(request).retry_after_ms(request.request_id, now=now))
             self._ledger.ended(Outcome.FAILED if flight.byte_sent else Outcome.REFUSED)
             self._orders.append(Fail(request.request_id, refusal) if flight.byte_sent else Refuse(request.request_id, refusal))
 
     def refuse_unservable(self, serves: ServedVersion) -> None:
         """Refuses whatever waits for a replica that will not come; to be called when the replicas changed."""
-        queue = self._lines.at(serves).queue
-        for ticket in queue.tickets():
+        line = self._lines.at(serves)
+        for ticket in line.tickets():
             refusal = self._unservable(ticket.request)
             if refusal is not None:
-                queue.remove(ticket.request.request_id)
+                line.remove(ticket.request.request_id)
                 self._refuse(ticket.request.request_id, refusal)
 
     def _take_out(self, request_id: str) -> Ticket | None:
@@ -152,7 +163,7 @@ class Requests:
         if line is None:
             return None
         self._lines.stir(line.serves)  # it may have kept a replica free
-        return line.queue.remove(request_id)
+        return line.remove(request_id)
 
     def _land(self, flight: Flight, replica: Replica) -> None:
         request_id = flight.ticket.request.request_id
@@ -164,14 +175,14 @@ class Requests:
         ticket, request = flight.ticket, flight.ticket.request
         line = self._lines.of(request)
         if ticket.is_late(now=now):
-            self._refuse(request.request_id, too_late(request, retry_after_ms=line.retry_after_ms(now=now)))
+            self._refuse(request.request_id, too_late(request, retry_after_ms=line.retry_after_ms(request.request_id, now=now)))
         elif ticket.attempts >= MAX_ATTEMPTS:
             self._fail(request.request_id, f"{ticket.attempts} replicas were tried; the last one: {why}; retry later")
         elif (refusal := self._unservable(request)) is not None:
             self._refuse(request.request_id, refusal)
         else:
             ticket.returned, ticket.avoid = True, flight.replica_id
-            line.queue.push(ticket)
+            line.put_back(ticket)
 
     def _refuse(self, request_id: str, refusal: Refusal) -> None:
         self._ledger.ended(Outcome.REFUSED)
@@ -187,9 +198,9 @@ class Requests:
     def _standing(self, request: Request, line: Line, *, now: int) -> Standing:
         return Standing(
             draining=not self._admitting,
-            queued=len(line.queue),
+            queued=len(line),
             max_queue=self._max_queue,
-            retry_after_ms=line.retry_after_ms(now=now),
+            retry_after_ms=line.retry_after_ms(request.request_id, now=now),
             living=self._fleet.living(line.serves),
             pinned=self._fleet.get(request.replica_id),
         )

@@ -54,7 +54,8 @@ class Assembly:
     def __init__(self, settings: FleetSettings, around: Surroundings) -> None:
         limits = settings.daemon.limits
         self.catalog = Catalog(settings.models)
-        core = ControlPlane(ControlSettings(models=self.catalog.model_versions(), max_queue=limits.max_queue), rng=around.rng)
+        known = ControlSettings(models=self.catalog.model_versions(), max_queue=limits.max_queue, batching=self.catalog.batching())
+        core = ControlPlane(known, rng=around.rng)
         self.loop = ControlLoop(core, carry_out=self._carry_out, on_broken=around.on_broken)
         self.traffic = Traffic(handle=self._handle, link_to=lambda replica_id: self.supervisor.link_to(replica_id), now=self.loop.now)
         self.store = around.store

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from halcyon.config.settings import ModelSettings
+from halcyon.core.batching.settings import BatchSettings
 from halcyon.core.rollout.versions import ModelVersions, with_version
 
 
@@ -34,6 +35,10 @@ class Catalog:
         for name, version in self._versions:
             known = with_version(known, name, version)
         return known
+
+    def batching(self) -> dict[tuple[str, str], BatchSettings]:
+        """How each version's batches are formed."""
+        return {serves: BatchSettings(policy=model.policy, objective=model.objective) for serves, model in self._versions.items()}
 
     def __iter__(self) -> Iterator[ModelSettings]:
         return iter(self._versions.values())

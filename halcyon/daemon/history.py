@@ -99,6 +99,9 @@ class History:
             "queue_depth": order.queue_depth,
             "eligible_replicas": order.eligible_replicas,
         }
+        if order.predicted_tokens:
+            facts |= {"predicted_tokens": order.predicted_tokens, "predicted_us": order.predicted_ns // 1000}
+            facts["output_guess"] = order.output_guess
         self._store.record_decision(
             _about(live, kind="dispatch", request_id=request_id, reason=order.reason, facts=facts, replica_id=order.replica_id)
         )

@@ -132,6 +132,7 @@ def _request(
         tpot_ns=None if tpot_ms is None else tpot_ms * clock.NS_PER_MS,
         lane=call.lane or "interactive",
         priority=tenant.priority + (settings.priority if settings is not None else 0),
+        weight=tenant.weight,
         sequences=call.n,
         tenant=tenant.name,
         session_key=call.session_key,

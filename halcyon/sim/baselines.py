@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from halcyon.core.actions import Refusal
-from halcyon.core.batching.item import Batch, WorkItem
+from halcyon.core.batching.item import Batch, FlushReason, WorkItem
 from halcyon.core.batching.refusals import queue_full
 
 
@@ -53,7 +53,7 @@ class FixedBatch:
             items = tuple(self._queue.popleft() for _ in range(min(self._size, len(self._queue))))
             self._batches += 1
             tokens = sum(item.tokens for item in items)
-            reason = "saturated" if len(items) == self._size else "linger"
+            reason: FlushReason = "saturated" if len(items) == self._size else "linger"
             batch = Batch(batch_id=self._batches, replica_id=replica_id, items=items, tokens=tokens, predicted_ns=0, reason=reason)
             self._running[replica_id] = batch
             sent.append(batch)

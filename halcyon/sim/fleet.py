@@ -1,8 +1,8 @@
 """The whole control plane over simulated batch replicas: the daemon's part played by a heap.
 
 Rules: the plane is the product's own and hears what a daemon would tell it, in the same events; its orders are carried out at once. A
-replica runs what it was sent in the order in which it came, one batch at a time. One timer is kept, for `next_wakeup`. Replicas can be
-lost and come back.
+replica runs what it was sent in the order in which it came, one batch at a time. An arrival of N tokens is a prompt of N − 1 and an
+answer of one, so its size is known. One timer is kept, for `next_wakeup`. Replicas can be lost and come back.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class SimulatedFleet:
             model=model,
             version=version,
             arrived_ns=arrival.arrived_ns,
-            prompt_tokens=arrival.tokens,
+            prompt_tokens=arrival.tokens - 1,
+            max_output_tokens=1,
             deadline_ns=arrival.deadline_ns,
         )
         self._requests[request.request_id] = request
@@ -129,7 +130,7 @@ class SimulatedFleet:
         if replica.running or not replica.queue:
             return
         batch = replica.queue.popleft()
-        tokens = sum(self._requests[request_id].prompt_tokens for request_id in batch)
+        tokens = sum(self._requests[request_id].prompt_tokens + 1 for request_id in batch)
         duration_ns = replica.device.duration_ns(tokens, now=self._time.now)
         replica.running = True
         replica.batch_id += 1
@@ -143,7 +144,7 @@ class SimulatedFleet:
         for request_id in batch:
             if request_id not in self._cancelled:
                 self._end(request_id, "served")
-            self._tell(SequencesFinished(request_id=request_id, replica_id=replica_id, count=1, output_tokens=0))
+            self._tell(SequencesFinished(request_id=request_id, replica_id=replica_id, count=1, output_tokens=1))
         self._tell(
             IterationFinished(
                 replica_id=replica_id,

@@ -93,7 +93,7 @@ BROKEN = {
             'fleet.toml: [[tenant]] #1 "web": key_sha256 = (11 characters, not shown):'
             " expected 64 lower-case hex digits, the SHA-256 of the key",
             'fleet.toml: [[tenant]] #2 "web": unknown key key = (11 characters, not shown);'
-            " expected one of name, key_sha256, models, priority, deadline_ms, ttft_ms, tpot_ms",
+            " expected one of name, key_sha256, models, priority, weight, deadline_ms, ttft_ms, tpot_ms",
             'fleet.toml: [[tenant]] #2 "web": name = "web": duplicate: [[tenant]] #1 "web" has the same; expected each name once',
             'fleet.toml: [[tenant]] #1 "web": models = ["lama"]: unknown model lama:'
             ' expected names of [[model]] tables; did you mean "llama"?',

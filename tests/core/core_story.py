@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from halcyon.core.actions import Action, Cancel, Dispatch, Fail, Refuse
 from halcyon.core.batching.fill import BatchFormer, FillFreeSlots
+from halcyon.core.batching.settings import BatchSettings
 from halcyon.core.control import ControlPlane, ControlSettings
 from halcyon.core.events import (
     ClientGone,
     Event,
     FirstByteSent,
+    IterationFinished,
     ReplicaAdded,
     ReplicaReady,
     RequestArrived,
@@ -29,8 +31,16 @@ MODELS = (ModelVersions("m", ("v1", "v2")),)
 class Story:
     """A plane, the instant it is in, and everything it was told and ordered."""
 
-    def __init__(self, *, seed: int = 0, max_queue: int = 512, former: Callable[[], BatchFormer] = FillFreeSlots) -> None:
-        self.plane = ControlPlane(ControlSettings(models=MODELS, max_queue=max_queue), rng=random.Random(seed), former=former)
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        max_queue: int = 512,
+        former: Callable[[], BatchFormer] = FillFreeSlots,
+        batching: BatchSettings | None = None,
+    ) -> None:
+        settings = ControlSettings(models=MODELS, max_queue=max_queue, batching={("m", "v1"): batching} if batching else {})
+        self.plane = ControlPlane(settings, rng=random.Random(seed), former=former)
         self.now = 0
         self.told: list[tuple[int, Event]] = []
         self.ordered: list[list[Action]] = []
@@ -71,6 +81,17 @@ class Story:
     def finish(self, request_id: str, replica_id: str, count: int = 1) -> list[Action]:
         """Sequences end."""
         return self.tell(SequencesFinished(request_id=request_id, replica_id=replica_id, count=count, output_tokens=8 * count))
+
+    def batch_end(self, replica_id: str, *request_ids: str, duration_ns: int, tokens: int, output_tokens: int = 8) -> list[Action]:
+        """A batch ended: each request, then what it took. All that follows."""
+        finished = [
+            self.tell(SequencesFinished(request_id=request_id, replica_id=replica_id, count=1, output_tokens=output_tokens))
+            for request_id in request_ids
+        ]
+        took = IterationFinished(
+            replica_id=replica_id, duration_ns=duration_ns, running=len(request_ids), decode_tokens=tokens, prefill_tokens=0, batch_id=1
+        )
+        return [action for actions in (*finished, self.tell(took)) for action in actions]
 
     def first_byte(self, request_id: str) -> list[Action]:
         """The client saw something."""

@@ -165,8 +165,8 @@ def test_a_former_may_hold_work_back_until_it_is_asked_again() -> None:
 
 
 def test_expiry_does_not_wait_for_a_busy_worker(story: Story) -> None:
-    """Fault: expiry is noticed only when the running batch ends. The plane asks to be woken at the deadline and refuses then."""
-    story.replica("a", max_batch=1, kind="batch")
+    """Fault: expiry is noticed only when the running work ends. The plane asks to be woken at the deadline and refuses then."""
+    story.replica("a", max_batch=1)
     story.arrive("running")
     story.arrive("waiting", deadline_ns=70)
     assert story.plane.next_wakeup() == 70

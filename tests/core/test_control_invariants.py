@@ -145,7 +145,9 @@ SOMETHING_RUNS = precondition(lambda self: any(known.remaining for known in self
 
 
 class ControlPlaneMachine(RuleBasedStateMachine):
-    """Every event in any order, late and unknown ones included."""
+    """Every event in any order, late and unknown ones included. `unit_ns`: what deadlines and steps of time are counted in."""
+
+    unit_ns = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,12 +215,12 @@ class ControlPlaneMachine(RuleBasedStateMachine):
     @rule(
         version=st.sampled_from(["", "v1", "v1", "v2", "v9"]),
         sequences=st.sampled_from([1, 1, 1, 2, 3, 5]),
-        allowance_ns=st.none() | st.integers(0, 60),
+        allowance=st.none() | st.integers(0, 60),
         lane=st.sampled_from(["interactive", "bulk"]),
         priority=st.integers(0, 2),
         pinned=st.none() | PICK,
     )
-    def arrive(self, version: str, sequences: int, allowance_ns: int | None, lane: str, priority: int, pinned: int | None) -> None:
+    def arrive(self, version: str, sequences: int, allowance: int | None, lane: str, priority: int, pinned: int | None) -> None:
         """A request arrives, possibly for a version, a size or a replica that does not exist."""
         request = Request(
             request_id=f"request-{len(self.witness.requests)}",
@@ -226,7 +228,7 @@ class ControlPlaneMachine(RuleBasedStateMachine):
             version=version,
             arrived_ns=self.story.now,
             prompt_tokens=8,
-            deadline_ns=None if allowance_ns is None else self.story.now + allowance_ns,
+            deadline_ns=None if allowance is None else self.story.now + allowance * self.unit_ns,
             lane=lane,  # type: ignore[arg-type]
             priority=priority,
             sequences=sequences,
@@ -301,10 +303,10 @@ class ControlPlaneMachine(RuleBasedStateMachine):
         if known is None or known.replica_id != replica_id or not known.remaining:
             self._tell(SequencesFinished(request_id=request_id, replica_id=replica_id, count=1, output_tokens=1))
 
-    @rule(step_ns=st.integers(1, 40))
-    def pass_time(self, step_ns: int) -> None:
+    @rule(steps=st.integers(1, 40))
+    def pass_time(self, steps: int) -> None:
         """Time passes; the timer fires as the plane asked, and once more."""
-        goal = self.story.now + step_ns
+        goal = self.story.now + steps * self.unit_ns
         while (wakeup := self.story.plane.next_wakeup()) is not None and wakeup <= goal:
             assert wakeup > self.story.now, "time must advance"
             self.story.at(wakeup)
@@ -374,8 +376,16 @@ def _fields(request: Request) -> dict[str, object]:
     return {name: getattr(request, name) for name in Request.__dataclass_fields__}
 
 
-ControlPlaneMachine.TestCase.settings = settings(
+class InMilliseconds(ControlPlaneMachine):
+    """The same where deadlines are long enough for a batch to be planned."""
+
+    unit_ns = 1_000_000
+
+
+ControlPlaneMachine.TestCase.settings = InMilliseconds.TestCase.settings = settings(
     max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestControlPlane = ControlPlaneMachine.TestCase
 TestControlPlane.__doc__ = "Books balance, slots are conserved and a replay agrees, whatever happens in whatever order."
+TestControlPlaneInMilliseconds = InMilliseconds.TestCase
+TestControlPlaneInMilliseconds.__doc__ = "The same with deadlines that batches can make."

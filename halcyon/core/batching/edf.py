@@ -15,7 +15,7 @@ from halcyon.core.batching.cost import BatchCoefficients
 from halcyon.core.batching.former import FAR_NS, BatchLimits, Packing
 from halcyon.core.batching.policies import Station
 from halcyon.core.batching.price import NO_LIMIT, Price
-from halcyon.core.batching.queue import Entry, position
+from halcyon.core.batching.queue import Entry
 
 
 class EarliestDeadlineFirst:
@@ -35,8 +35,8 @@ class EarliestDeadlineFirst:
         fleet = station.replicas.fleet
         if fleet is None or not entry.hard:
             return None
-        ahead = station.queue.main.by_due[: position(station.queue.main.by_due, entry.due_ns + 1)]
-        tokens = entry.tokens + sum(row[3].tokens for row in ahead)
+        ahead = station.queue.ahead_of(entry)
+        tokens = entry.tokens + sum(other.tokens for other in ahead)
         batches = math.ceil((len(ahead) + 1) / (fleet.max_batch * fleet.replicas))
         work_ns = batches * fleet.overhead_ns + tokens * fleet.per_token_ns / fleet.replicas
         finish_ns = station.replicas.predicted_free(now=now) + math.ceil(work_ns)
@@ -45,9 +45,9 @@ class EarliestDeadlineFirst:
     def fill(self, law: BatchCoefficients, limits: BatchLimits, station: Station, *, now: int) -> Packing:
         """The heads of the queue, in order, until one does not fit."""
         packing = Packing(law=law, limits=limits, now=now, cap_ns=FAR_NS)
-        for lane in (station.queue.main, station.queue.bulk):
+        for lane in (*station.queue.mains(), *station.queue.bulks()):
             for row in lane.by_due:
-                if not packing.append(row[3]):
+                if packing.may_hold(row[3]) and not packing.append(row[3]):
                     return packing
         return packing
 

@@ -31,13 +31,18 @@ class Batch:
 
     Attributes:
         tickets: in order of service. reason: `retry` when one of them comes back from a failed replica, `saturated` when it fills the
-            replica, else `slot_free`. eligible_replicas: replicas with a free slot when the pass began.
+            replica, else `slot_free`; a batch scheduler gives reasons of its own. eligible_replicas: replicas with a free slot when the
+        pass began. predicted_tokens / predicted_ns: size and duration expected of the batch; 0 where nothing is predicted.
+        output_guess: what its answers' lengths were guessed from, comma-separated.
     """
 
     replica_id: str
     tickets: tuple[Ticket, ...]
     reason: BatchReason
     eligible_replicas: int
+    predicted_tokens: int = 0
+    predicted_ns: int = 0
+    output_guess: str = ""
 
 
 class BatchFormer(Protocol):

@@ -1,5 +1,6 @@
 """The best batch for one replica now: price-and-cap.
 
+Levels of the queue (what came back from a failed replica, priorities) are served one after another; what follows is within one level.
 Batch time, not deadline order, is the control variable: an urgent request waits for the rest of a running batch and then for its own, so
 batches are held to `price.cap_ns`. Within that, in this order:
 
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from halcyon.core.batching.cost import BatchCoefficients
+from halcyon.core.batching.item import WorkItem
 from halcyon.core.batching.price import Price
 from halcyon.core.batching.queue import DeadlineQueue, Entry, Lane, position
 
@@ -38,13 +40,23 @@ FAR_NS = 1 << 62
 LEAST_SLOPE_NS = 1e-9
 
 
+def accept_all(item: WorkItem) -> bool:
+    """A replica without any reservation."""
+    del item
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """What one batch may hold at most: slots (sequences), tokens. `reserve_permille`: see the module."""
+    """What one batch may hold at most: slots (sequences), tokens. `reserve_permille`: see the module.
+
+    `accepts`: whether the replica may run the item at all; asked for entries that are choosy.
+    """
 
     max_slots: int
     max_tokens: int
     reserve_permille: int
+    accepts: Callable[[WorkItem], bool] = accept_all
 
 
 @dataclass(slots=True)
@@ -87,6 +99,8 @@ class Packing:
         misfits = 0
         left, soonest_ns = self._left(), self.now + self.law.safe_ns(self.tokens)
         for entry in candidates:
+            if entry.choosy and not self.limits.accepts(entry.item):
+                continue  # no misfit: another replica's work must not end the walk of this one
             if entry.tokens <= left and (entry.due_ns >= soonest_ns or not entry.hard) and self.add(entry):
                 misfits = 0
                 left, soonest_ns = self._left(), self.now + self.law.safe_ns(self.tokens)
@@ -99,6 +113,10 @@ class Packing:
             misfits += 1
             if misfits >= PATIENCE:
                 return
+
+    def may_hold(self, entry: Entry) -> bool:
+        """Whether the replica may run the entry at all."""
+        return not entry.choosy or self.limits.accepts(entry.item)
 
     def _left(self) -> int:
         """Tokens that may still fit, by cap and by the members' deadlines; rounded up, for `add` is exact."""
@@ -153,7 +171,15 @@ class Packing:
 
 def pack(queue: DeadlineQueue, price: Price, reserve: Reserve, packing: Packing) -> None:
     """Fills the packing from the queue by the order of the module; takes nothing out of the queue."""
-    main = queue.main
+    for main in queue.mains():
+        _pack_level(main, price, reserve, packing)
+    for bulk in queue.bulks():
+        if packing.slots < packing.limits.max_slots:
+            packing.add_all(row[3] for row in bulk.by_due)
+    _account(price, reserve, packing)
+
+
+def _pack_level(main: Lane, price: Price, reserve: Reserve, packing: Packing) -> None:
     overdue_end = position(main.by_due, packing.now + 1)
     tight_end = position(main.by_due, packing.now + price.head_ns)
     last_end = position(main.by_due, packing.now + price.cap_ns + price.batch_ns)
@@ -166,13 +192,11 @@ def pack(queue: DeadlineQueue, price: Price, reserve: Reserve, packing: Packing)
         lambda: _smallest(main, price, overdue_end, tight_end, limit_end),
         lambda: (row[3] for row in islice(main.by_due, overdue_end)),
         lambda: (row[3] for row in islice(main.by_rank, limit_end, None)),
-        lambda: (row[3] for row in queue.bulk.by_due),
     )
     for group in groups:
         if packing.slots >= packing.limits.max_slots:
-            break
+            return
         packing.add_all(group())
-    _account(price, reserve, packing)
 
 
 def _reserved(main: Lane, price: Price, credit_ns: int, packing: Packing, overdue_end: int) -> list[Entry]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from halcyon.core.request import Lane
+
+FlushReason = Literal["saturated", "deadline", "linger", "density", "drain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +19,9 @@ class WorkItem:
         deadline_ns: absolute instant by which the whole answer is due; finishing at that very instant is on time. `None`: no objective.
         slots: sequences it occupies in a batch.
         weight: worth under the `weighted` objective; > 0.
+        priority: higher goes first, whatever its size and deadline. returned: it ran and its replica failed it; goes before all others.
+        guess: what the part of `tokens` that is not there yet was predicted from.
+        only_on: the one replica that may run it; empty for any. avoid: not on this one while another could hold it; empty without.
     """
 
     request_id: str
@@ -25,6 +31,11 @@ class WorkItem:
     slots: int = 1
     lane: Lane = "interactive"
     weight: float = 1.0
+    priority: int = 0
+    returned: bool = False
+    only_on: str = ""
+    avoid: str = ""
+    guess: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,4 +54,4 @@ class Batch:
     items: tuple[WorkItem, ...]
     tokens: int
     predicted_ns: int
-    reason: str
+    reason: FlushReason

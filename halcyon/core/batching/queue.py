@@ -3,7 +3,8 @@
 Rules: every waiting request stands in both orders; ties break by the other key, then by sequence number: equal requests keep their order
 of arrival. `due_ns` is the deadline, or for a request without one a soft instant after which it may no longer be passed over. Hard ones
 are reviewed at an instant their owner sets. Bulk requests stand aside until they have aged (half of their time used, or `bulk_age_ns`),
-then they are like any other. Sorted lists, not heaps: the former reads ranges of both. Insertion moves memory, not objects; removal is
+then they are like any other. Each level (what came back from a failed replica, then priorities from the highest) has lanes of its own.
+Sorted lists, not heaps: the former reads ranges of both. Insertion moves memory, not objects; removal is
 one pass for many.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halcyon.core.batching.item import WorkItem
 
@@ -20,12 +21,16 @@ REBUILD_SHARE = 32
 HEAP_SLACK = 64
 
 
+Level = tuple[bool, int]
+"""(came back, priority); the greater goes first."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """A waiting request: what the former compares, all integers. `hard`: being late is a miss.
 
     `gone` once it was taken, cancelled or refused. `aside` while it stands in the bulk lane.
-    `chosen` while a batch is being formed with it.
+    `chosen` while a batch is being formed with it. `choosy`: some replicas may not run it.
     """
 
     item: WorkItem
@@ -38,6 +43,13 @@ class Entry:
     gone: bool = False
     aside: bool = False
     chosen: bool = False
+    level: Level = field(init=False)
+    choosy: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        item = self.item
+        self.level = (item.returned, item.priority)
+        self.choosy = item.slots > 1 or bool(item.only_on) or bool(item.avoid)
 
 
 Rows = list[tuple[int, int, int, Entry]]
@@ -76,13 +88,15 @@ class DeadlineQueue:
     """Both lanes of one (model, version)."""
 
     def __init__(self) -> None:
-        self.main = Lane()
-        self.bulk = Lane()
+        self._mains: dict[Level, Lane] = {}
+        self._bulks: dict[Level, Lane] = {}
         self._entries: dict[str, Entry] = {}
         self._reviews: Agenda = []
         self._promotions: Agenda = []
         self.tokens = 0
         """Summed size of all that waits."""
+        self.choosy = 0
+        """How many of those that wait some replicas may not run."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -94,18 +108,34 @@ class DeadlineQueue:
         """All that wait, in order of arrival."""
         return list(self._entries.values())
 
+    def mains(self) -> list[Lane]:
+        """The lanes of all but bulk, highest level first."""
+        return _descending(self._mains)
+
+    def bulks(self) -> list[Lane]:
+        """The bulk lanes, highest level first."""
+        return _descending(self._bulks)
+
+    def ahead_of(self, entry: Entry) -> list[Entry]:
+        """What is due no later than the entry, or stands on a higher level; bulk aside."""
+        ahead: list[Entry] = []
+        for level, lane in self._mains.items():
+            if level >= entry.level:
+                end = len(lane) if level > entry.level else position(lane.by_due, entry.due_ns + 1)
+                ahead += [row[3] for row in lane.by_due[:end]]
+        return ahead
+
     def add(self, entry: Entry) -> None:
         """Takes the entry in; its id must be new."""
         if entry.item.request_id in self._entries:
             raise ValueError(f"request {entry.item.request_id} waits already; a request may be queued once")
         self._entries[entry.item.request_id] = entry
         self.tokens += entry.tokens
-        if entry.item.lane == "bulk":
+        self.choosy += entry.choosy
+        if entry.item.lane == "bulk" and not entry.item.returned:
             entry.aside = True
             heapq.heappush(self._promotions, (entry.promote_ns, entry.sequence, entry))
-            self.bulk.add(entry)
-        else:
-            self.main.add(entry)
+        self._lane_of(entry).add(entry)
 
     def cancel(self, request_id: str) -> Entry | None:
         """Takes the request out, if it waits."""
@@ -119,12 +149,9 @@ class DeadlineQueue:
         for entry in entries:
             entry.gone = True
             self.tokens -= entry.tokens
+            self.choosy -= entry.choosy
             del self._entries[entry.item.request_id]
-        aside = [entry for entry in entries if entry.aside]
-        if aside:
-            self.bulk.drop_gone(aside)
-        if len(aside) < len(entries):
-            self.main.drop_gone([entry for entry in entries if not entry.aside])
+        self._drop_gone(entries)
         self._reviews = _without_gone(self._reviews, len(self._entries))
         self._promotions = _without_gone(self._promotions, len(self._entries))
 
@@ -158,10 +185,31 @@ class DeadlineQueue:
             return
         for entry in aged:
             entry.gone = True
-        self.bulk.drop_gone(aged)
+        self._drop_gone(aged)
         for entry in aged:
             entry.gone = entry.aside = False
-            self.main.add(entry)
+            self._lane_of(entry).add(entry)
+
+    def _lane_of(self, entry: Entry) -> Lane:
+        lanes = self._bulks if entry.aside else self._mains
+        lane = lanes.get(entry.level)
+        if lane is None:
+            lane = lanes[entry.level] = Lane()
+        return lane
+
+    def _drop_gone(self, gone: list[Entry]) -> None:
+        by_lane: dict[tuple[bool, Level], list[Entry]] = {}
+        for entry in gone:
+            by_lane.setdefault((entry.aside, entry.level), []).append(entry)
+        for (aside, level), entries in by_lane.items():
+            lanes = self._bulks if aside else self._mains
+            lanes[level].drop_gone(entries)
+            if not len(lanes[level]):
+                del lanes[level]
+
+
+def _descending(lanes: dict[Level, Lane]) -> list[Lane]:
+    return [lanes[level] for level in sorted(lanes, reverse=True)]
 
 
 def _without_gone(heap: Agenda, waiting: int) -> Agenda:

@@ -137,6 +137,15 @@ class Replicas:
             heapq.heappop(self._finishes)
         return max(now, self._finishes[0][0]) if self._finishes else now
 
+    def free_at(self, replica_id: str, *, now: int) -> int:
+        """When that replica can be free, at the earliest; `now` while it is idle or overdue."""
+        state = self._replicas[replica_id].state
+        return max(now, state.earliest_ns) if isinstance(state, Busy) else now
+
+    def another_holds(self, replica_id: str, slots: int) -> bool:
+        """Whether any other replica has that many slots."""
+        return any(other.max_slots >= slots for other in self._replicas.values() if other.replica_id != replica_id)
+
     def predicted_free(self, *, now: int) -> int:
         """When the first replica is expected to be free; `now` while one is idle or overdue."""
         if self._idle or not self._replicas:

@@ -11,22 +11,24 @@ the first instant at which not even an idle fastest replica could finish it in t
 
 from __future__ import annotations
 
+from functools import partial
+
 from halcyon.core.actions import Refusal
 from halcyon.core.batching import refusals
-from halcyon.core.batching.cost import BatchCost
+from halcyon.core.batching.cost import BatchCoefficients, BatchCost
 from halcyon.core.batching.edf import EarliestDeadlineFirst
 from halcyon.core.batching.former import BatchLimits, Packing
-from halcyon.core.batching.item import Batch, WorkItem
+from halcyon.core.batching.item import Batch, FlushReason, WorkItem
 from halcyon.core.batching.objective import rank
 from halcyon.core.batching.policies import BatchPolicy, PriceAndCap, Station
 from halcyon.core.batching.price import Price
 from halcyon.core.batching.queue import DeadlineQueue, Entry
-from halcyon.core.batching.replicas import Busy, Replicas
+from halcyon.core.batching.replicas import Busy, Replica, Replicas
 from halcyon.core.batching.settings import BatchSettings
 
 NO_REPLICA_RETRY_NS = 1_000_000_000
 IDLE_TRIES = 8
-"""Idle replicas a dispatch asks before it gives up; the fastest first."""
+"""Idle replicas a dispatch asks before it gives up, the fastest first; all of them while something waits that not every one may run."""
 
 
 class BatchScheduler:
@@ -54,9 +56,10 @@ class BatchScheduler:
         return refusal
 
     def put_back(self, item: WorkItem) -> None:
-        """The replica that ran the request broke before a byte was sent: it waits again, past the bound, and is not refused as an arrival.
+        """A request that was admitted before waits (again): past the bound, and not refused as an arrival.
 
-        If its deadline cannot be met any more, the next `expire` says so.
+        Where the replica that ran it broke before a byte was sent, `returned` and `avoid` say so. If its deadline cannot be met any more,
+        the next `expire` says so.
         """
         self._wait(self._entry(item))
 
@@ -98,9 +101,13 @@ class BatchScheduler:
         """
         batch = self._replicas.finish(replica_id, now=now)
         if duration_ns is not None:
-            self._replicas.observe(replica_id, batch.tokens if tokens is None else tokens, duration_ns)
+            self.observe(replica_id, tokens=batch.tokens if tokens is None else tokens, duration_ns=duration_ns)
         self._last_run_ns = now
         return batch
+
+    def observe(self, replica_id: str, *, tokens: int, duration_ns: int) -> None:
+        """What a batch on the replica took; for shells that hear of it apart from its end."""
+        self._replicas.observe(replica_id, tokens, duration_ns)
 
     def drain(self) -> None:
         """No more work is to come: nothing is held back any more."""
@@ -114,7 +121,7 @@ class BatchScheduler:
         self._holds.clear()  # each is decided anew below; one left over from work that has ended meanwhile would wake the shell for ever
         sent: list[Batch] = []
         misses = 0
-        while len(self._queue) and misses < IDLE_TRIES:
+        while len(self._queue) and (misses < IDLE_TRIES or self._queue.choosy):
             replica_id = self._replicas.idle_at(misses)
             if replica_id is None:
                 break
@@ -132,7 +139,12 @@ class BatchScheduler:
             return None
         replica = self._replicas[replica_id]
         settings = self._settings
-        limits = BatchLimits(max_slots=replica.max_slots, max_tokens=settings.max_batch_tokens, reserve_permille=settings.reserve_permille)
+        limits = BatchLimits(
+            max_slots=replica.max_slots,
+            max_tokens=settings.max_batch_tokens,
+            reserve_permille=settings.reserve_permille,
+            accepts=partial(self._accepts, replica),
+        )
         packing = self._policy.fill(replica.cost.present, limits, self._station, now=now)
         packing.release()
         if not packing.entries:
@@ -162,6 +174,14 @@ class BatchScheduler:
         """Requests that wait, in order of arrival."""
         return [entry.item for entry in self._queue.entries()]
 
+    def runs(self, replica_id: str) -> bool:
+        """Whether the replica is in a batch."""
+        return isinstance(self._replicas[replica_id].state, Busy)
+
+    def retry_after_ms(self, request_id: str) -> int:
+        """When the present backlog will have been served, ms, spread by the request's id."""
+        return refusals.retry_after_ms(self._drain_ns(), request_id)
+
     def price(self) -> Price:
         """Batch time and size limit in force."""
         return self._policy.price(self._station)
@@ -182,7 +202,7 @@ class BatchScheduler:
 
     def _wait(self, entry: Entry) -> None:
         self._queue.add(entry)
-        if entry.hard:
+        if entry.item.deadline_ns is not None:
             self._queue.review_at(entry, self._review_instant(entry))
 
     def _entry(self, item: WorkItem) -> Entry:
@@ -213,20 +233,36 @@ class BatchScheduler:
             if predicted_ns is not None:
                 return self._unreachable(entry, predicted_ns, now=now)
         if len(self._queue) >= self._settings.max_queue:
-            return refusals.queue_full(len(self._queue), refusals.retry_after_ms(self._drain_ns(), entry.item.request_id))
+            return refusals.queue_full(len(self._queue), self.retry_after_ms(entry.item.request_id))
         return None
 
     def _earliest_finish(self, entry: Entry, *, now: int) -> int:
-        """Nothing can be done sooner; 0 while no replica lives (one may come)."""
-        fastest = self._replicas.fastest
-        return 0 if fastest is None else self._replicas.earliest_free(now=now) + fastest.safe_ns(entry.tokens)
+        """Nothing can be done sooner; 0 while no replica lives that may run it (one may come)."""
+        law, only_on = self._law(entry), entry.item.only_on
+        if law is None:
+            return 0
+        free_ns = self._replicas.free_at(only_on, now=now) if only_on else self._replicas.earliest_free(now=now)
+        return free_ns + law.safe_ns(entry.tokens)
+
+    def _law(self, entry: Entry) -> BatchCoefficients | None:
+        """The envelope of all replicas that may run the entry; `None` while none lives."""
+        only_on = entry.item.only_on
+        if not only_on:
+            return self._replicas.fastest
+        return self._replicas[only_on].cost.present if only_on in self._replicas else None
+
+    def _accepts(self, replica: Replica, item: WorkItem) -> bool:
+        """Whether the replica may run the item: it has the slots, and no other is meant or to be preferred."""
+        if item.slots > replica.max_slots or item.only_on:
+            return item.slots <= replica.max_slots and item.only_on == replica.replica_id
+        return item.avoid != replica.replica_id or not self._replicas.another_holds(replica.replica_id, item.slots)
 
     def _review_instant(self, entry: Entry) -> int:
         """The first instant at which the entry can no longer make its deadline."""
-        fastest = self._replicas.fastest
-        if fastest is None or not self._policy.gives_up:
+        law = self._law(entry)
+        if law is None or not entry.hard or not self._policy.gives_up:
             return entry.due_ns
-        return min(entry.due_ns, entry.due_ns - fastest.safe_ns(entry.tokens) + 1)
+        return min(entry.due_ns, entry.due_ns - law.safe_ns(entry.tokens) + 1)
 
     def _probes(self, *, now: int) -> bool:
         """Whether a request that looks unreachable is worth a try: nothing has run for long."""
@@ -236,12 +272,12 @@ class BatchScheduler:
         )
 
     def _late(self, entry: Entry, *, now: int) -> Refusal:
-        if self._replicas.fastest is None:
+        if self._law(entry) is None:
             return refusals.no_capacity(refusals.retry_after_ms(NO_REPLICA_RETRY_NS, entry.item.request_id))
         return self._unreachable(entry, self._earliest_finish(entry, now=now), now=now)
 
     def _unreachable(self, entry: Entry, finish_ns: int, *, now: int) -> Refusal:
-        retry_ms = refusals.retry_after_ms(self._drain_ns(), entry.item.request_id)
+        retry_ms = self.retry_after_ms(entry.item.request_id)
         return refusals.unreachable(finish_in_ns=max(now, finish_ns) - now, deadline_in_ns=entry.due_ns - now, retry_ms=retry_ms)
 
     def _drain_ns(self) -> int:
@@ -267,7 +303,7 @@ class BatchScheduler:
         self._replicas.start(replica_id, batch, now=now)
         return batch
 
-    def _reason(self, packing: Packing, *, now: int) -> str:
+    def _reason(self, packing: Packing, *, now: int) -> FlushReason:
         if packing.full:
             return "saturated"
         if self._draining:

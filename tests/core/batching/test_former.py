@@ -146,8 +146,8 @@ def test_bulk_rides_where_nothing_else_wants_to() -> None:
     assert ids(packed(queue))[-1] == "bulk"
     assert "bulk" not in ids(packed(queue, slots=5))
     queue.promote(now=5000 * MS)
-    assert len(queue.bulk) == 0
-    assert len(queue.main) == 6
+    assert queue.bulks() == []
+    assert [len(lane) for lane in queue.mains()] == [6]
 
 
 def test_many_last_chances_are_found_in_either_way() -> None:
