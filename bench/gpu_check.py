@@ -64,6 +64,10 @@ class Collector:
         """Ends the wait."""
         self._reports.put(f"{sequence_id}: {message}")
 
+    def gave_up(self, sequence_id: str) -> None:
+        """Ends the wait."""
+        self._reports.put(f"{sequence_id}: given up")
+
     def fatal(self, message: str) -> None:
         """Ends the wait."""
         self._reports.put(message)

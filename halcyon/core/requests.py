@@ -110,7 +110,9 @@ class Requests:
         elif event.retryable or event.busy:
             self._put_back(flight, event.message, now=now)
         else:
-            self._refuse(event.request_id, Refusal(code=event.code, message=event.message))
+            late = event.code == "deadline_unreachable"
+            retry_ms = self._lines.of(flight.ticket.request).retry_after_ms(event.request_id, now=now) if late else None
+            self._refuse(event.request_id, Refusal(code=event.code, message=event.message, retry_after_ms=retry_ms))
         return True
 
     def evicted(self, replica: Replica, *, now: int) -> None:

@@ -136,12 +136,25 @@ class _PlannedScheduler(Scheduler):  # type: ignore[misc]  # transformers is not
         if not prefilling and not waiting:
             return [], 0
         plan = self.loop.plan(self._view(decoding, prefilling, waiting, token_budget))
+        waiting = self._without_given_up(waiting, plan.give_up)
         by_id = {state.request_id: state for state in (*prefilling, *waiting)}
         order = [by_id[sequence_id] for sequence_id in plan.prefill_order if sequence_id in by_id]
         budget = plan.prefill_budget
         if not decoding and (not order or budget < 1):  # an engine with work never stands still, whatever the policy says
             order, budget = [*prefilling, *waiting], token_budget
         return self._within_slots(order, len(decoding) + len(prefilling)), min(budget, token_budget - len(decoding))
+
+    def _without_given_up(self, waiting: list[Any], give_up: tuple[str, ...]) -> list[Any]:
+        """Ends those of the waiting that the policy gives up and that have produced nothing; returns the others."""
+        ended = [state for state in waiting if state.request_id in give_up and not state.live.output_tokens]
+        for state in ended:
+            del self.waiting_requests[state.request_id]
+            self.cache.free_blocks(state.request_id)
+            self.loop.gave_up(state.live)
+        gone = {state.request_id for state in ended}
+        if gone:
+            self._cleanup_waiting_queue(gone)
+        return [state for state in waiting if state.request_id not in gone]
 
     def _within_slots(self, order: list[Any], active: int) -> list[Any]:
         free_slots = max(0, self.max_requests_per_batch - active)
@@ -372,6 +385,10 @@ class BatchingLoop:
     def cancelled(self, live: LiveSequence) -> None:
         """Notes the end of a cancelled sequence."""
         self._deltas.append(live.cancelled())
+
+    def gave_up(self, live: LiveSequence) -> None:
+        """Passes on that a sequence was given up before it began."""
+        self._sink.gave_up(live.request.sequence_id)
 
     def iteration_ended(self, started_ns: int) -> None:
         """Reports the iteration that has just run."""

@@ -126,6 +126,12 @@ class TorchEngine:
         if self._warmed.is_set():
             self._sink.failed(sequence_id, message)
 
+    def gave_up(self, sequence_id: str) -> None:
+        """Forgets the sequence and passes that on."""
+        self._live.pop(sequence_id, None)
+        if self._warmed.is_set():
+            self._sink.gave_up(sequence_id)
+
     def fatal(self, message: str) -> None:
         """Passes the end of the engine on."""
         self._broken = message

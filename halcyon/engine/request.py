@@ -139,6 +139,10 @@ class EngineSink(Protocol):
         """A sequence ended without an answer; nothing further is said of it."""
         ...
 
+    def gave_up(self, sequence_id: str) -> None:
+        """A sequence whose first token could not be on time any more was ended before anything was done for it."""
+        ...
+
     def fatal(self, message: str) -> None:
         """The engine cannot go on. Every live sequence has been reported as failed."""
         ...

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from halcyon.wire.frames import Cancel, Configure, FromWorker, Submit
+from halcyon.wire.frames import Cancel, Configure, FromWorker, SequenceFailed, Submit
 
 Emit = Callable[[FromWorker], None]
 """Hands one frame to the writer thread. Safe from any thread; returns at once."""
@@ -70,3 +70,12 @@ class Runtime(Protocol):
     def stop(self) -> None:
         """Ends the engine; returns at once. The process exits right after, so nothing needs to be freed."""
         ...
+
+
+def given_up(sequence_id: str) -> SequenceFailed:
+    """The end of a sequence that the iteration policy gave up before anything was done for it."""
+    return SequenceFailed(
+        sequence_id=sequence_id,
+        code="deadline_unreachable",
+        message="the first token could not come in time behind what runs; allow more time for it, send a shorter prompt, or retry later",
+    )

@@ -85,6 +85,10 @@ class BatchEngine:
         )
         return self._end_ns
 
+    def take_given_up(self) -> tuple[SequenceFailed, ...]:
+        """A batch is run whole; nobody is given up."""
+        return ()
+
     def finish(self) -> Iteration:
         """Ends the running batch."""
         batch, self._running = self._running, None

@@ -14,7 +14,7 @@ from halcyon.config.settings import ModelSettings
 from halcyon.core.batching.iteration import EngineView, IterationPlan, IterationPolicy
 from halcyon.core.device import SimulatedDevice
 from halcyon.wire.frames import Cancel, Delta, Iteration, Ready, Sequence, SequenceFailed, Submit
-from halcyon.worker.runtime import RuntimeStats
+from halcyon.worker.runtime import RuntimeStats, given_up
 from halcyon.worker.sim_fault import FaultPlan
 from halcyon.worker.sim_sequence import SimulatedSequence
 
@@ -38,6 +38,10 @@ class SimulatedEngine(Protocol):
 
     def begin(self, *, now: int) -> int | None:
         """Starts an iteration at `now` and returns the instant of its end; `None` with nothing to do."""
+        ...
+
+    def take_given_up(self) -> tuple[SequenceFailed, ...]:
+        """What the last `begin` gave up; each is told of once."""
         ...
 
     def finish(self) -> Iteration:
@@ -73,6 +77,7 @@ class ContinuousEngine:
         self._end_ns = 0
         self._prefill: dict[str, int] = {}
         self._decoding: tuple[SimulatedSequence, ...] = ()
+        self._given_up: list[SequenceFailed] = []
 
     def ready(self) -> Ready:
         """Sizes of the simulated pool; no bytes, because nothing is held."""
@@ -110,11 +115,20 @@ class ContinuousEngine:
             return None
         self._started_ns = now
         self._decoding = tuple(s for s in self._running.values() if s.remaining_prefill == 0 and not s.cancelled)
-        self._prefill = self._admit(self._policy.plan(self._view(), now=now))
+        plan = self._policy.plan(self._view(), now=now)
+        self._give_up(plan)
+        if not self._waiting and not self._running:
+            return None
+        self._prefill = self._admit(plan)
         live = any(not s.cancelled for s in (*self._running.values(), *self._waiting.values()))
         tokens = len(self._decoding) + sum(self._prefill.values())
         self._end_ns = now + (step_ns(tokens, self._device, self._faults) if live else 0)
         return self._end_ns
+
+    def take_given_up(self) -> tuple[SequenceFailed, ...]:
+        """Empties the list."""
+        given_up, self._given_up = tuple(self._given_up), []
+        return given_up
 
     def finish(self) -> Iteration:
         """Advances everything that took part, ends what was cancelled or is done, and frees its slots and blocks."""
@@ -164,6 +178,12 @@ class ContinuousEngine:
             kv_blocks_total=self._kv_blocks_total,
             kv_block_tokens=KV_BLOCK_TOKENS,
         )
+
+    def _give_up(self, plan: IterationPlan) -> None:
+        """Ends the waiting ones that the policy gives up; whatever waits has produced nothing."""
+        for sequence_id in plan.give_up:
+            del self._waiting[sequence_id]
+            self._given_up.append(given_up(sequence_id))
 
     def _admit(self, plan: IterationPlan) -> dict[str, int]:
         """Prompt tokens for each sequence of the plan, as far as budget and slots last."""

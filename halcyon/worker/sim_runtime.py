@@ -17,7 +17,7 @@ import msgspec
 
 from halcyon.clock import NS_PER_MS, NS_PER_S, now_ns
 from halcyon.config.settings import ModelSettings
-from halcyon.core.batching.iteration import DEFAULT_PREFILL_BUDGET, FirstComeFirstServed
+from halcyon.core.batching.orders.choice import order_named
 from halcyon.core.device import SimulatedDevice
 from halcyon.wire.frames import Cancel, Configure, Stage, Submit
 from halcyon.worker.outbox import WorkerExit
@@ -27,6 +27,8 @@ from halcyon.worker.sim_engine import ContinuousEngine, SimulatedEngine
 from halcyon.worker.sim_fault import FaultPlan
 
 RESYNC_NS: Final = 250 * NS_PER_MS
+MOST_PREFILL_TOKENS: Final = 8192
+"""Prompt tokens of one iteration where no chunk is configured; a simulated device has no work space that it must fit."""
 
 _IDLE: Final = RuntimeStats(running=0, waiting=0, kv_blocks_used=0, kv_blocks_free=0, kv_blocks_cached=0, engine_progress_ns=0)
 
@@ -43,9 +45,9 @@ def build_engine(model: ModelSettings, faults: FaultPlan, *, replica_index: int)
     )
     if law.mode == "batch":
         return BatchEngine(model, device=device, faults=faults)
-    chunk = model.prefill_chunk or DEFAULT_PREFILL_BUDGET
-    policy = FirstComeFirstServed(prefill_chunk=chunk)
-    return ContinuousEngine(model, device=device, faults=faults, policy=policy, max_batch_tokens=chunk + model.max_batch)
+    policy = order_named(model.order, prefill_chunk=model.prefill_chunk)
+    most_tokens = (model.prefill_chunk or MOST_PREFILL_TOKENS) + model.max_batch
+    return ContinuousEngine(model, device=device, faults=faults, policy=policy, max_batch_tokens=most_tokens)
 
 
 class SimulatedRuntime:
@@ -111,6 +113,9 @@ class SimulatedRuntime:
             start_ns = now_ns()
             while not self._stopped:
                 end_ns = None if self._is_broken() else engine.begin(now=start_ns)
+                for failure in engine.take_given_up():
+                    self._emit(failure)
+                    self._stats = engine.stats()
                 if end_ns is None:
                     self._changed.wait()
                     start_ns = now_ns()

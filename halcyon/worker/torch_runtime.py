@@ -15,11 +15,12 @@ import msgspec
 
 from halcyon.clock import now_ns
 from halcyon.config.settings import ModelSettings
-from halcyon.core.batching.iteration import DEFAULT_PREFILL_BUDGET, FirstComeFirstServed
+from halcyon.core.batching.iteration import DEFAULT_PREFILL_BUDGET
+from halcyon.core.batching.orders.choice import order_named
 from halcyon.engine.request import IterationReport
 from halcyon.errors import InvalidRequest
 from halcyon.wire.frames import Cancel, Configure, FromWorker, Ready, Sequence, SequenceFailed, Stage, Submit
-from halcyon.worker.runtime import Emit, Fail, RuntimeStats
+from halcyon.worker.runtime import Emit, Fail, RuntimeStats, given_up
 from halcyon.worker.torch_frames import iteration_frame, prompt_ids, sequence_request
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class TorchRuntime:
         """The engine gave a sequence up; another replica may do better."""
         self._emit(SequenceFailed(sequence_id=sequence_id, code="upstream_failure", message=message, retryable=True))
 
+    def gave_up(self, sequence_id: str) -> None:
+        """The policy gave a sequence up; by the time another replica had it, it would be later still."""
+        self._emit(given_up(sequence_id))
+
     def fatal(self, message: str) -> None:
         """The engine cannot go on."""
         if self._fail is not None:
@@ -144,7 +149,7 @@ class TorchRuntime:
             prefill_chunk=chunk,
             prefix_sharing=settings.prefix_sharing,
         )
-        policy = FirstComeFirstServed(prefill_chunk=chunk)
+        policy = order_named(settings.order, prefill_chunk=settings.prefill_chunk)
         return TorchEngine(
             loaded,
             choose_sizes(loaded, limits),

@@ -256,3 +256,14 @@ def test_a_replica_that_comes_back_is_known_still() -> None:
     story.tell(ReplicaReady(replica_id="a", kind="batch", max_batch=4))
     (order,) = dispatches(story.arrive("r", prompt_tokens=499, max_output_tokens=1))
     assert abs(order.predicted_ns - 50 * MS) < MS
+
+
+def test_a_request_its_replica_gave_up_is_refused_with_a_time_to_come_back() -> None:
+    """deadline_unreachable from the replica's own scheduler is no fault of it: refused, not retried, with a computed retry-after."""
+    story = Story()
+    story.replica("a")
+    story.replica("b")
+    story.arrive("r")
+    refusal = refusal_in(story.fail("r", story.where("r"), retryable=False, code="deadline_unreachable"))
+    assert refusal.code == "deadline_unreachable"
+    assert refusal.retry_after_ms is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from halcyon.core.batching.iteration import FirstComeFirstServed
+from halcyon.core.batching.iteration import FirstComeFirstServed, IterationPolicy
 from halcyon.engine.cb_adapter import LoopSizes
 from halcyon.engine.engine import TorchEngine
 from halcyon.engine.loading import LoadedModel
@@ -37,6 +37,9 @@ class Answer:
         return self.failure is not None or bool(self.deltas and self.last.finish_reason)
 
 
+GAVE_UP = "gave up"
+
+
 class EngineHarness:
     """A running `TorchEngine` over `loaded`."""
 
@@ -50,6 +53,7 @@ class EngineHarness:
         page_tokens: int = 32,
         prefill_chunk: int = 512,
         prefix_sharing: bool = True,
+        policy: IterationPolicy | None = None,
     ) -> None:
         self.answers: dict[str, Answer] = {}
         self.reports: list[IterationReport] = []
@@ -62,7 +66,7 @@ class EngineHarness:
             kv_blocks=kv_blocks,
             prefix_sharing=prefix_sharing,
         )
-        policy = FirstComeFirstServed(prefill_chunk=prefill_chunk)
+        policy = policy or FirstComeFirstServed(prefill_chunk=prefill_chunk)
         self.engine = TorchEngine(loaded, sizes, policy, self, max_context=max_context, rng=random.Random(0))
         self.engine.start()
 
@@ -71,6 +75,10 @@ class EngineHarness:
     def iteration(self, report: IterationReport) -> None:
         """Queues the report for the test's thread."""
         self._queue.put(report)
+
+    def gave_up(self, sequence_id: str) -> None:
+        """Queues the end as a failure."""
+        self._queue.put((sequence_id, GAVE_UP))
 
     def failed(self, sequence_id: str, message: str) -> None:
         """Queues the failure."""
@@ -83,7 +91,14 @@ class EngineHarness:
     # the test's side
 
     def submit(
-        self, sequence_id: str, token_ids: list[int], *, max_output_tokens: int | None = 16, seed: int | None = 0, **rules: object
+        self,
+        sequence_id: str,
+        token_ids: list[int],
+        *,
+        max_output_tokens: int | None = 16,
+        seed: int | None = 0,
+        ttft_deadline_ns: int | None = None,
+        **rules: object,
     ) -> None:
         """Submits one sequence; `rules` are fields of `SamplingRules`. Ids of tokens are always returned."""
         self.answers[sequence_id] = Answer()
@@ -93,6 +108,7 @@ class EngineHarness:
                 token_ids=tuple(token_ids),
                 sampling=SamplingRules(**rules),  # type: ignore[arg-type]  # the test's own words
                 arrived_ns=len(self.answers),
+                ttft_deadline_ns=ttft_deadline_ns,
                 return_token_ids=True,
             ),
             max_output_tokens=max_output_tokens,

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from engine_harness import EngineHarness, alone, mixed_prompts
+from engine_harness import GAVE_UP, EngineHarness, alone, mixed_prompts
 
+from halcyon.core.batching.cost import IterationCost
+from halcyon.core.batching.orders.deadline import DeadlineOrder
 from halcyon.engine.loading import LoadedModel
 from halcyon.errors import InvalidRequest
 
@@ -201,3 +203,19 @@ def test_iterations_add_up(tiny: LoadedModel, engine_of: Build) -> None:
     assert sum(report.decode_tokens for report in harness.reports) == 16 * 4
     assert [report.number for report in harness.reports] == list(range(1, len(harness.reports) + 1))
     assert all(report.kv.total == harness.reports[0].kv.total for report in harness.reports)
+
+
+def test_who_is_given_up_ends_before_it_begins_and_disturbs_nobody(tiny: LoadedModel, engine_of: Build) -> None:
+    """A first token that was due before it arrived: its sequence ends without a token, idle or beside others, and theirs stay exact."""
+    harness = engine_of(tiny, policy=DeadlineOrder(cost=IterationCost()))
+    harness.submit("late alone", PROMPT, ttft_deadline_ns=1)
+    assert harness.finish()["late alone"].failure == GAVE_UP
+    harness.submit("patient", PROMPT, max_output_tokens=30, ignore_eos=True)
+    harness.wait_for_tokens("patient")
+    harness.submit("late beside", PROMPT, ttft_deadline_ns=1)
+    answers = harness.finish()
+    assert answers["late beside"].failure == GAVE_UP
+    assert answers["late beside"].deltas == []
+    assert answers["patient"].token_ids == alone(tiny, PROMPT, 30)
+    kv = harness.engine.loop.kv_usage()
+    assert kv.used == 0

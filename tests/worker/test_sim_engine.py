@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -237,3 +238,30 @@ def test_progress_is_the_last_end_or_the_first_arrival() -> None:
     assert engine.stats().engine_progress_ns == 5
     iterations, _ = run(engine, now=5)
     assert engine.stats().engine_progress_ns == 5 + iterations[0].duration_ns
+
+
+def test_a_first_token_that_cannot_be_in_time_ends_its_sequence_before_it_begins() -> None:
+    """Costs known, 18 ms an iteration: a first token within 5 ms is given up at once as deadline_unreachable and takes no slot or time."""
+    engine = engine_of(sim_model(LAW))
+    now = 0
+    for number in range(9):
+        engine.submit(submit(sequence(f"r{number}/0", tokens=1)), now=now)
+        now += sum(i.duration_ns for i in run(engine, now=now)[0])
+    late = msgspec.structs.replace(sequence("late/0"), ttft_deadline_ns=now + 5 * NS_PER_MS)
+    engine.submit(submit(late), now=now)
+    assert engine.begin(now=now) is None
+    (failure,) = engine.take_given_up()
+    assert (failure.sequence_id, failure.code, failure.retryable) == ("late/0", "deadline_unreachable", False)
+    assert engine.take_given_up() == ()
+    assert (engine.stats().running, engine.stats().waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("fcfs", "long/0"), ("shortest_prompt", "short/0"), ("edf", "urgent/0"), ("deadline", "urgent/0")]
+)
+def test_the_order_of_prompts_is_the_operators_choice(order: str, first: str) -> None:
+    """One slot and three prompts that wait: `order` says whose is processed first."""
+    engine = engine_of(sim_model(LAW, max_batch=1, order=order))
+    urgent = msgspec.structs.replace(sequence("urgent/0", text="u" * 200, tokens=1), ttft_deadline_ns=500 * NS_PER_MS)
+    engine.submit(submit(sequence("long/0", text="l" * 800, tokens=1), sequence("short/0", text="s", tokens=1), urgent), now=0)
+    assert run(engine)[1].endings[0] == first

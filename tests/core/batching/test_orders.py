@@ -115,6 +115,26 @@ def test_where_nobody_can_be_given_up_the_hopeless_come_last() -> None:
     assert plan.give_up == ()
 
 
+def test_nobody_is_given_up_before_the_costs_are_known() -> None:
+    """With a prior alone the hopeless only come last; after eight iterations with prompts the costs are believed."""
+    order = DeadlineOrder()
+    engine = view(waiting=[sequence("late", prompt=50, ttft_ms=1), sequence("fine", prompt=50, ttft_ms=900)])
+    for _ in range(8):
+        plan = order.plan(engine, now=0)
+        assert (plan.prefill_order, plan.give_up) == (("fine", "late"), ())
+        order.observe(duration_ns=12 * MS, running=1, prefill_tokens=50)
+    assert order.plan(engine, now=0).give_up == ("late",)
+
+
+def test_after_a_lull_the_hopeless_are_tried_again() -> None:
+    """A cost that is wrong must hear of it: ten seconds after the last prompt the next one runs whatever is predicted, then no more."""
+    order = exact()
+    order.plan(view(waiting=[sequence("w", prompt=50)]), now=0)
+    late = [sequence("late", prompt=50, ttft_ms=10_001)]
+    assert order.plan(view(waiting=late), now=10_000 * MS).prefill_order == ("late",)
+    assert order.plan(view(waiting=late), now=10_010 * MS).give_up == ("late",)
+
+
 def test_a_configured_chunk_bounds_every_order() -> None:
     """`prefill_chunk` of 64 tokens holds whatever the order would allow."""
     for name in ("fcfs", "shortest_prompt", "edf", "deadline"):

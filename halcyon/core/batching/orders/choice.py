@@ -1,4 +1,4 @@
-"""Orders of prefill by the name an operator gives them."""
+"""Orders of prefill by the name an operator gives them. Every engine, real or simulated, gets its policy here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halcyon.core.batching.orders.shortest import ShortestPromptFirst
 Order = Literal["fcfs", "shortest_prompt", "edf", "deadline"]
 
 
-def order_named(order: Order, *, prefill_chunk: int = 0, gives_up: bool = False) -> IterationPolicy:
+def order_named(order: Order, *, prefill_chunk: int = 0, gives_up: bool = True) -> IterationPolicy:
     """A fresh policy for one replica.
 
     `prefill_chunk`: most prompt tokens of one iteration; 0 leaves it to the order. `gives_up`: whether the engine ends the sequences

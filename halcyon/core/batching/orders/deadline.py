@@ -6,7 +6,8 @@ Cost of an iteration, learned: a + b·running + c·prompt tokens. Every iteratio
     is how
                long the iteration may take. A sequence that is late already is owed its next token one tpot from now: it must not stop all
                prefill. A tpot the replica cannot keep even for one counts as one and a half such iterations.
-    2 give up  who cannot have a first token in time even alone.
+    2 give up  who cannot have a first token in time even alone. Until the costs were learned, and after ten seconds without any
+               prompt, they only come last: a cost that is wrong would otherwise never hear of it.
     3 plan     Moore–Hodgson over what is worth its device cost (`demand`): in order of first-token deadline, and whenever the prompts so
     far
                cannot all be in time, the largest of them is relegated. Then the relegated by size, then the too costly by cost.
@@ -34,6 +35,9 @@ GUARD_SHARE = 0.90
 KV_SHARE_PERCENT = 95
 FLOOR_ITERATIONS = 1.5
 DEFAULT_OUTPUT_TOKENS = 128
+LEAST_PREFILLS = 8
+"""Iterations with prompt tokens that must have been seen before anybody is given up."""
+PROBE_AFTER_NS = 10_000_000_000
 
 
 @dataclass(slots=True)
@@ -71,6 +75,8 @@ class DeadlineOrder:
     ) -> None:
         self._prefill_chunk = prefill_chunk
         self._gives_up = gives_up
+        self._prefills_to_see = LEAST_PREFILLS if cost is None else 0
+        self._prefilled_ns: int | None = None
         self._cost = cost or IterationCost()
         self._lengths = OutputLength(output_tokens)
         self._demand = Demand()
@@ -83,14 +89,19 @@ class DeadlineOrder:
         iteration = self._iteration(view, now=now)
         self._demand.solve(max(0.0, 1.0 - iteration.a / (TOKEN_MARGIN * iteration.tpot_ns)), now=now)
         hopeful, hopeless = self._reachable(iteration)
+        gives_up = self._may_give_up(now=now)
         begun = sorted(view.prefilling, key=_by_deadline)
         ordered = self._ordered(iteration, begun, hopeful)
-        order, budget = self._admit(iteration, begun, ordered if self._gives_up else chain(ordered, hopeless))
-        give_up = tuple(s.sequence_id for s in hopeless) if self._gives_up else ()
+        order, budget = self._admit(iteration, begun, ordered if gives_up else chain(ordered, hopeless))
+        give_up = tuple(s.sequence_id for s in hopeless) if gives_up else ()
+        if budget:
+            self._prefilled_ns = now
         return IterationPlan(prefill_budget=budget, prefill_order=order, give_up=give_up)
 
     def observe(self, *, duration_ns: int, running: int, prefill_tokens: int) -> None:
         """Feeds the cost model."""
+        if prefill_tokens and self._prefills_to_see:
+            self._prefills_to_see -= 1
         self._cost.observe(running, prefill_tokens, duration_ns)
 
     # --- 1: budget
@@ -117,6 +128,12 @@ class DeadlineOrder:
             late = soonest + iteration.c * sequence.remaining_prefill > ttft_deadline_ns(sequence)
             (hopeless if late and is_owed(sequence) and sequence.generated == 0 else hopeful).append(sequence)
         return hopeful, hopeless
+
+    def _may_give_up(self, *, now: int) -> bool:
+        """Whether the engine honours it, and the costs are known and fresh."""
+        if self._prefilled_ns is None:
+            self._prefilled_ns = now
+        return self._gives_up and not self._prefills_to_see and now - self._prefilled_ns < PROBE_AFTER_NS
 
     # --- 3: order
 
