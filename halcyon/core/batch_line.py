@@ -5,8 +5,9 @@ Rules
   were like, or a prior; a decision that rests on it says which.
 - The scheduler knows exactly the replicas that may be sent work; one that rests, drains or is lost is not there until it may again. What
   was learned of its speed is kept until it is removed.
-- A batch is over when the replica holds no slot any more, however its members ended. Its duration and its true tokens come apart from
-  that, before or after.
+- A batch is over when the replica holds no slot any more, however its members ended. The device's duration and the true tokens are
+  reported apart from that. What is learned is the longer of that duration and the time from sending to the end: a deadline has to bear
+  the way there and back too.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class BatchLine:
         self._tickets: dict[str, Ticket] = {}
         self._present: dict[str, None] = {}
         self._costs: dict[str, BatchCost] = {}
+        self._sent_ns: dict[str, int] = {}
+        self._away_ns: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -82,7 +85,10 @@ class BatchLine:
         del choose
         self._meet(replicas, now=now)
         eligible = sum(replica.free > 0 for replica in replicas)
-        return tuple(self._batch(planned, eligible) for planned in self._scheduler.dispatch(now=now))
+        sent = self._scheduler.dispatch(now=now)
+        for planned in sent:
+            self._sent_ns[planned.replica_id] = now
+        return tuple(self._batch(planned, eligible) for planned in sent)
 
     def next_wakeup(self) -> int | None:
         """The next review of a waiting request, or the end of a hold."""
@@ -105,8 +111,9 @@ class BatchLine:
     def iterated(self, event: IterationFinished) -> None:
         """Learns what the batch took; one that only ended cancelled requests teaches nothing."""
         tokens = event.decode_tokens + event.prefill_tokens
+        away_ns = self._away_ns.pop(event.replica_id, 0)
         if event.replica_id in self._present and tokens:
-            self._scheduler.observe(event.replica_id, tokens=tokens, duration_ns=event.duration_ns)
+            self._scheduler.observe(event.replica_id, tokens=tokens, duration_ns=max(event.duration_ns, away_ns))
 
     def idled(self) -> None:
         """Nothing to forget."""
@@ -134,12 +141,15 @@ class BatchLine:
                 self._scheduler.replica_ready(replica.replica_id, max_batch=replica.max_batch, now=now, cost=cost)
             elif self._scheduler.runs(replica.replica_id):
                 self._scheduler.batch_finished(replica.replica_id, now=now)
+                self._away_ns[replica.replica_id] = now - self._sent_ns[replica.replica_id]
 
     def _leave(self, replica_id: str) -> None:
         if replica_id in self._present:
             del self._present[replica_id]
             self._costs[replica_id] = self._scheduler.cost(replica_id)
             self._scheduler.replica_gone(replica_id)
+            self._away_ns.pop(replica_id, None)
+            self._sent_ns.pop(replica_id, None)
 
     def _batch(self, planned: Planned, eligible: int) -> Batch:
         tickets = tuple(self._tickets.pop(item.request_id) for item in planned.items)

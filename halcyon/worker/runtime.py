@@ -77,5 +77,5 @@ def given_up(sequence_id: str) -> SequenceFailed:
     return SequenceFailed(
         sequence_id=sequence_id,
         code="deadline_unreachable",
-        message="the first token could not come in time behind what runs; allow more time for it, send a shorter prompt, or retry later",
+        message="the deadline of the first token cannot be met behind what runs; allow more time, send a shorter prompt, or retry later",
     )

@@ -50,6 +50,16 @@ def test_costs_are_learned_for_each_replica() -> None:
         assert abs(order.predicted_ns - expected_ns) < expected_ns * 0.02
 
 
+def test_the_way_there_and_back_is_learned_too() -> None:
+    """The device says 40 ms, the answers are back after 50: the next batch of that size is predicted at 50 ms, ±2 %."""
+    story = batch_story("a", max_batch=1)
+    for number in range(12):
+        story.arrive(f"r{number}", prompt_tokens=999, max_output_tokens=1)
+        story.at(story.now + 50 * MS).batch_end("a", f"r{number}", duration_ns=40 * MS, tokens=1000)
+    (order,) = dispatches(story.arrive("r", prompt_tokens=999, max_output_tokens=1))
+    assert abs(order.predicted_ns - 50 * MS) < MS
+
+
 def test_the_faster_replica_is_asked_first() -> None:
     """Both idle: an unpinned request runs on the one that was seen to be faster, whatever its name."""
     story = batch_story("a-slow", "b-fast")
