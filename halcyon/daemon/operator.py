@@ -27,6 +27,7 @@ class FleetOperator:
         self._fleet = fleet
         self._store = store
         self._status_of = status_of
+        self._promised: set[str] = set()
 
     def status(self) -> Status:
         """The daemon at a glance."""
@@ -55,9 +56,13 @@ class FleetOperator:
             raise Conflict("the daemon is going down; register with the next one")
         version = asked.version or self._fleet.catalog.default_version(asked.model) or _FIRST_VERSION
         model = remote_model(asked, version=version)
-        replica_id = self._fleet.supervisor.free_id(model, registered=True)
-        await self._commit(self._store.register, _row(asked, version=version, replica_id=replica_id))
-        self.readmit(model, replica_id)
+        replica_id = self._fleet.supervisor.free_id(model, registered=True, promised=self._promised)
+        self._promised.add(replica_id)  # the next registration may come while this one is written
+        try:
+            await self._commit(self._store.register, _row(asked, version=version, replica_id=replica_id))
+            self.readmit(model, replica_id)
+        finally:
+            self._promised.discard(replica_id)
         return self._status(replica_id)
 
     def readmit(self, model: ModelSettings, replica_id: str) -> None:

@@ -27,6 +27,7 @@ class Identity:
     state_dir: str
     fleet: str
     started_ns: int
+    fleet_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,7 @@ class Report:
             replicas=self.replicas(),
             models=self.models(),
             store=owners.store(),
+            fleet_digest=identity.fleet_digest,
         )
 
     def state(self) -> Literal["starting", "ready", "degraded", "draining"]:
@@ -86,7 +88,7 @@ class Report:
         return self._owners.supervisor.statuses(self._owners.core.outstanding())
 
     def models(self) -> tuple[ModelStatus, ...]:
-        """Every version of every model."""
+        """Every version of every model; a registered one only while it has a replica, so that its removal makes nobody unready."""
         owners = self._owners
         queued = owners.core.queued()
         replicas = owners.supervisor.replicas()
@@ -109,6 +111,7 @@ class Report:
                 tpot_ms=model.tpot_ms,
             )
             for model in owners.catalog
+            if owners.catalog.is_of_fleet(model.name, model.version) or there[model.name, model.version]
         )
 
     def snapshot(self) -> Snapshot:

@@ -75,13 +75,16 @@ class WorkerHandle:
         Raises:
             WorkerFailure: the process could not be started.
         """
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _unstarted(spec, error) from error
         ours.setblocking(False)
         try:
             handle = cls(spec, theirs, on_frame=on_frame, on_lost=on_lost)
         except OSError as error:
             ours.close()
-            raise WorkerFailure(f"replica {spec.replica_id}: no worker process could be started: {error}") from error
+            raise _unstarted(spec, error) from error
         finally:
             theirs.close()
         await handle._connect(ours)
@@ -240,8 +243,10 @@ class WorkerHandle:
     def _end_soon(self) -> None:
         """Loses the worker once both the stream's end and the exit are known, or one of them has waited long enough."""
         if self._stream_is_over and self.exit_status is not None:
-            self._lose(self._describe_end())
-            self._gone.set()
+            try:
+                self._lose(self._describe_end())
+            finally:
+                self._gone.set()  # whatever the owner makes of it, whoever waits for the end must not wait for ever
         elif not self._is_lost:
             self._loop.call_later(LAST_WORDS_S, self._lose_by_end)
 
@@ -262,6 +267,10 @@ class WorkerHandle:
         self._link.close()
         self._child.signal_group(signal.SIGKILL)
         self._on_lost(reason, self._fatal)
+
+
+def _unstarted(spec: WorkerSpec, error: OSError) -> WorkerFailure:
+    return WorkerFailure(f"replica {spec.replica_id}: no worker process could be started: {error}")
 
 
 def _command(spec: WorkerSpec, fd: int) -> list[str]:

@@ -168,6 +168,31 @@ async def test_a_registration_outlives_its_daemon_and_a_removal_too(rigs: Rigs, 
     assert [r.replica_id for r in third.daemon.status().replicas] == ["toy-v1-0"]
 
 
+async def test_registrations_at_one_instant_have_ids_of_their_own(rigs: Rigs, upstream: Upstream) -> None:
+    """Eight registrations of one version at once are eight replicas, each kept and each removable; the daemon lives. (Fault: a gap between
+    choosing and counting.)"""
+    rig = await rigs.start(sim_model())
+    body = {"model": "extra", "url": upstream.url}
+    answers = await asyncio.gather(*(rig.control.post("/v1/control/replicas", json=body) for _ in range(8)))
+    assert [answer.status_code for answer in answers] == [200] * 8
+    ids = {answer.json()["replica_id"] for answer in answers}
+    assert ids == {f"extra-v1-r{n}" for n in range(8)}
+    gone = await asyncio.gather(*(rig.control.delete(f"/v1/control/replicas/{each}") for each in ids))
+    assert [answer.status_code for answer in gone] == [200] * 8
+    assert len((await rig.until(lambda s: len(s.replicas) == 1)).models) == 1
+
+
+async def test_a_removed_registration_makes_nobody_unready(rigs: Rigs, upstream: Upstream) -> None:
+    """Once the last replica of a registered model is removed, the model is not missed: `/readyz` is 200 and `/v1/models` is the fleet's."""
+    rig = await rigs.start(sim_model())
+    await rig.control.post("/v1/control/replicas", json={"model": "extra", "url": "http://127.0.0.1:1/v1"})
+    assert (await rig.http.get("/readyz")).status_code == 503
+    await rig.control.delete("/v1/control/replicas/extra-v1-r0")
+    await rig.until(lambda s: len(s.replicas) == 1)
+    assert (await rig.http.get("/readyz")).status_code == 200
+    assert [card["id"] for card in (await rig.http.get("/v1/models")).json()["data"]] == ["toy"]
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("url", "ftp://there"), ("model", "no spaces please"), ("api_key_env", "sk-not a name"), ("max_batch", 0)]
 )
