@@ -97,6 +97,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     Fields:
         state: `starting` until every replica is ready or given up, then `ready` or `degraded`; `draining` at the end.
+        fleet_digest: of the settings that the fleet file held when the daemon read it; see `halcyon.config.load.fleet_digest`.
     """
 
     pid: int
@@ -114,6 +115,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[ReplicaStatus, ...]
     models: tuple[ModelStatus, ...]
     store: StoreStatus
+    fleet_digest: str = ""
 
 
 class DownRequest(msgspec.Struct, frozen=True, kw_only=True):
