@@ -66,6 +66,20 @@ async def test_a_broken_stream_ends_in_one_error_and_done(rigs: Rigs, upstream: 
     await rig.until_idle()
 
 
+@pytest.mark.parametrize("shape", ["stall after the end", "cut after the end", "bad counts"])
+async def test_an_answer_that_finished_is_whole_whatever_follows(rigs: Rigs, upstream: Upstream, shape: str) -> None:
+    """A stall, a cut or impossible counts after the `finish_reason` take nothing from the answer; the line, the daemon and its other
+    requests live on."""
+    rig = await rigs.start(remote_model(upstream))
+    for stream in (True, False):
+        text, generation = await rig.answer(asked(shape, model="far", stream=stream))
+        assert (text, generation.finish_reason) == ("Eins zwei drei", "stop")
+        assert generation.account().usage.completion_tokens == 3
+    status = rig.replica("far-v1-0")
+    assert (status.state, status.restarts, status.failed) == ("ready", 0, 0)
+    await rig.until_idle()
+
+
 async def test_what_was_not_sent_is_answered_by_another_replica(rigs: Rigs, upstream: Upstream) -> None:
     """A whole answer whose stream is cut at the remote comes from the local replica instead, and none of the remote's words is in it."""
     rig = await rigs.start(sim_model(max_batch=1))
