@@ -20,6 +20,7 @@ from scripted_control import ScriptedControl, a_status, replica
 
 from halcyon import __version__
 from halcyon.cli.client import ControlClient
+from halcyon.cli.launch import Ending, wait_for_end
 from halcyon.cli.progress import fleet_view
 from halcyon.cli.screen import Screen
 from halcyon.cli.start import Start
@@ -62,11 +63,11 @@ class StandIn:
         return (self._state / "called.json").exists()
 
     def end(self) -> None:
-        """Ends it, if it still runs."""
-        if self.was_called and psutil.pid_exists(self.called["pid"]):
-            process = psutil.Process(self.called["pid"])
-            process.kill()
-            process.wait(20)
+        """Ends every one that was started, also one that has not come to writing down that it was."""
+        for child in psutil.Process().children():
+            if child.status() == psutil.STATUS_ZOMBIE or str(self._state) in child.cmdline():
+                child.kill()
+                child.wait(20)
 
 
 @pytest.fixture
@@ -312,6 +313,16 @@ def test_down_waits_until_the_daemon_has_ended(command: Command, stand_in: Stand
     outcome = command("down", "--json")
     assert outcome.document == {"pid": stand_in.called["pid"], "ended": True, "running": 0, "queued": 0}
     assert not psutil.pid_exists(stand_in.called["pid"])
+
+
+def test_a_death_that_nobody_noticed_is_one() -> None:
+    """A process is over when it died, not when its parent looks: in a container nobody may reap it, and down must not wait for that."""
+    script = "import subprocess, sys; print(subprocess.Popen(['true']).pid, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert wait_for_end(pid, 20) == Ending(None)
+        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize("now", [True, False])
