@@ -214,7 +214,7 @@ class TenantSettings:
     priority: int = 0
     """Of its requests; higher is more important."""
     deadline_ms: DurationMs | None = None
-    """Objective for the whole answer where the request brings none; goes before the model's."""
+    """Objective for the whole answer where neither the request nor the model brings one."""
     ttft_ms: DurationMs | None = None
     """Objective for the first token, likewise."""
     tpot_ms: DurationMs | None = None

@@ -35,6 +35,37 @@ def assert_idle(fleet: RunningFleet) -> None:
     assert busy == {}
 
 
+async def leave(client: httpx.AsyncClient, patience_events: int) -> None:
+    """Streams and closes the connection after so many events; 0: right after the headers."""
+    request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": True, "ignore_eos": True}
+    async with client.stream("POST", "/v1/completions", json=request) as response:
+        if patience_events == 0:
+            return
+        seen = 0
+        async for line in response.aiter_lines():
+            seen += line.startswith("data: {")
+            if seen >= patience_events:
+                return
+
+
+async def give_up(client: httpx.AsyncClient, turns: int) -> None:
+    """Asks for a whole answer and closes the connection after so many turns of the event loop: a random instant without a clock."""
+    request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": False, "ignore_eos": True}
+    waiting = asyncio.create_task(client.post("/v1/completions", json=request))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def storm(fleet: RunningFleet, rng: random.Random, clients: int) -> None:
+    """So many clients at once, half of them streaming, each of which leaves at a random instant."""
+    async with unlimited(fleet) as client:
+        leaving = [leave(client, rng.randrange(0, 12)) for _ in range(clients // 2)]
+        giving_up = [give_up(client, rng.randrange(1, 400)) for _ in range(clients // 2)]
+        await asyncio.wait_for(asyncio.gather(*leaving, *giving_up), 120)
+
+
 def test_five_hundred_streams(wide_fleet: RunningFleet) -> None:
     """500 concurrent streams from one process all finish whole (the client pool that caps at 100)."""
 
@@ -48,34 +79,7 @@ def test_five_hundred_streams(wide_fleet: RunningFleet) -> None:
 
 def test_clients_that_leave(wide_fleet: RunningFleet) -> None:
     """200 clients that leave at random instants (queued, before and after the first token, streaming and not) leave nothing behind."""
-    rng = random.Random(11)
-
-    async def leave(client: httpx.AsyncClient, patience_events: int) -> None:
-        request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": True, "ignore_eos": True}
-        async with client.stream("POST", "/v1/completions", json=request) as response:
-            if patience_events == 0:
-                return
-            seen = 0
-            async for line in response.aiter_lines():
-                seen += line.startswith("data: {")
-                if seen >= patience_events:
-                    return
-
-    async def give_up(client: httpx.AsyncClient, turns: int) -> None:
-        request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": False, "ignore_eos": True}
-        waiting = asyncio.create_task(client.post("/v1/completions", json=request))
-        for _ in range(turns):  # of the event loop: a random instant without a clock
-            await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-
-    async def load() -> None:
-        async with unlimited(wide_fleet) as client:
-            leaving = [leave(client, rng.randrange(0, 12)) for _ in range(100)]
-            giving_up = [give_up(client, rng.randrange(1, 400)) for _ in range(100)]
-            await asyncio.wait_for(asyncio.gather(*leaving, *giving_up), 120)
-
-    asyncio.run(load())
+    asyncio.run(storm(wide_fleet, random.Random(11), clients=200))
     assert asyncio.run(settled(wide_fleet)), "the fleet did not become idle"
     assert_idle(wide_fleet)
 
