@@ -24,6 +24,7 @@ import msgspec
 import typer
 
 from halcyon.cli.commands import (
+    bench,
     doctor,
     down,
     infer,
@@ -82,6 +83,7 @@ def build_app() -> typer.Typer:
     model.command("list")(model_list.model_list)
     model.command("prepare")(model_prepare.model_prepare)
     app.add_typer(model, name="model")
+    app.command("bench")(bench.bench)
     app.command("doctor")(doctor.doctor)
     app.command("version")(version.version)
     return app
