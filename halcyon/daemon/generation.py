@@ -7,6 +7,7 @@ Rules:
 - A reader that wants the whole answer gets all parts in one step at the end; until then the request may start again elsewhere.
 - The buffer of a stream is bounded; a reader that is too slow loses its request, not the daemon its memory. It is judged by what waited for
   it before, not by what comes at once: a batch may bring a whole answer in one frame.
+- An answer that its replica cut short unasked is no answer: the request fails.
 - Each generation ends exactly once (`ok`, `cancelled` or the code of its error), and says so through `on_end`.
 """
 
@@ -19,7 +20,7 @@ from types import TracebackType
 
 from halcyon import clock
 from halcyon.core.actions import Dispatch
-from halcyon.errors import ClientTooSlow, RequestError
+from halcyon.errors import ClientTooSlow, RequestError, UpstreamFailure
 from halcyon.wire.frames import Delta, FinishReason
 from halcyon.wire.inference import Account, Part, Timings, Usage
 
@@ -216,7 +217,7 @@ class LiveGeneration:
         self._parts.append(_part(index, delta))
         self._visible = self._visible or bool(delta.text or delta.token_ids or delta.logprobs or delta.finish_reason)
         if all(answer.finish_reason for answer in self._answers):
-            self._end(OUTCOME_OK, now)
+            self._finish(now)
         elif self._stream and self._left_unread_tokens > self._buffer_tokens:
             self._overflow(now)
         if self._readable():
@@ -255,6 +256,12 @@ class LiveGeneration:
         self._parts.clear()
         self._buffered_tokens = self._left_unread_tokens = 0
         self._visible = False
+
+    def _finish(self, now: int) -> None:
+        if any(answer.finish_reason == "cancelled" for answer in self._answers):
+            self.fail(UpstreamFailure("the replica ended the answer before it was complete; ask again"), now=now)
+        else:
+            self._end(OUTCOME_OK, now)
 
     def _overflow(self, now: int) -> None:
         self.error = ClientTooSlow(

@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -39,11 +39,12 @@ class LiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """One sequence on one replica."""
+    """One sequence on one replica. unwanted: it was cancelled, so only its end still matters, and only to the core."""
 
     live: LiveRequest
     index: int
     replica_id: str
+    unwanted: bool = False
 
 
 class Traffic:
@@ -97,8 +98,11 @@ class Traffic:
             live.generation.fail(error_of(order.refusal, param=live.param), now=now)
 
     def cancel(self, order: CancelOrder) -> None:
-        """Stops what runs for the request on the replica."""
-        self._cancel(order.replica_id, self._ids_of(order.request_id, order.replica_id))
+        """Stops what runs for the request on the replica. A link may report the end before this returns: it is no answer."""
+        sequence_ids = self._ids_of(order.request_id, order.replica_id)
+        for sequence_id in sequence_ids:
+            self._running[sequence_id] = replace(self._running[sequence_id], unwanted=True)
+        self._cancel(order.replica_id, sequence_ids)
 
     # ---- frames of replicas ------------------------------------------------------------------------------------------
 
@@ -181,7 +185,8 @@ class Traffic:
                 if delta.finish_reason is None:
                     unknown.append(delta.sequence_id)
                 continue
-            running.live.generation.push(running.index, delta, now=now)
+            if not running.unwanted:
+                running.live.generation.push(running.index, delta, now=now)
             if delta.finish_reason is not None:
                 del self._running[delta.sequence_id]
                 _count_finished(finished, running, delta.output_tokens)

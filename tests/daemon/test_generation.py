@@ -148,6 +148,19 @@ async def test_a_reader_that_does_not_read_is_cut_off_at_the_bound() -> None:
         await anext(generation)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_cut_short_unasked_is_a_failure(stream: bool) -> None:
+    """A replica that ends one of two answers as cancelled without being told to: the request fails, and is not counted as served."""
+    told = Told()
+    generation = told.generation(stream=stream, answers=2)
+    generation.start_attempt(dispatch(), now=0)
+    generation.push(0, token(3, finish_reason="stop"), now=MS)
+    generation.push(1, token(2, finish_reason="cancelled"), now=MS)
+    with pytest.raises(UpstreamFailure, match="before it was complete"):
+        await anext(generation)
+    assert told.ended == ["upstream_failure"]
+
+
 async def test_an_answer_that_comes_at_once_is_no_slow_reader() -> None:
     """With a bound of 10 tokens, three answers of 20 tokens each in one frame, as a batch replica brings them, are all handed over."""
     told = Told()

@@ -14,7 +14,7 @@ from upstream import SECRET, Upstream
 
 from halcyon.config.settings import ModelSettings, OpenAISettings
 from halcyon.core.simulated_answer import SimulatedAnswer
-from halcyon.errors import InvalidRequest, Overloaded, RequestError, UpstreamFailure
+from halcyon.errors import DeadlineUnreachable, InvalidRequest, Overloaded, RequestError, UpstreamFailure
 
 KEY = "sk-remote-0123456789"
 
@@ -118,6 +118,19 @@ async def test_a_busy_server_is_no_faulty_one(rigs: Rigs, upstream: Upstream) ->
     assert raised.value.code in {"deadline_unreachable", Overloaded.code}
     status = rig.replica("far-v1-0")
     assert (status.state, status.failed, status.restarts) == ("ready", 0, 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_past_its_deadline_ends_for_that_reason(rigs: Rigs, upstream: Upstream, stream: bool) -> None:
+    """A remote stream that stalls past the deadline ends as deadline_unreachable, in the answer and in the count, and is hung up on."""
+    rig = await rigs.start(remote_model(upstream, idle_timeout_s=60.0))
+    generation = await rig.open(msgspec.structs.replace(asked("stall", model="far", stream=stream), deadline_ms=100))
+    with pytest.raises(DeadlineUnreachable):
+        await read(generation)
+    assert generation.outcome == "deadline_unreachable"
+    async with asyncio.timeout(PATIENCE_S):
+        await upstream.left.wait()
+    await rig.until_idle()
 
 
 async def test_leaving_closes_the_connection_to_the_server(rigs: Rigs, upstream: Upstream) -> None:
