@@ -24,6 +24,7 @@ from halcyon.daemon.link import Link
 from halcyon.errors import RequestError, WorkerFailure, request_errors_by_code
 from halcyon.wire.frames import Cancel, Iteration, Sequence, SequenceFailed, Submit
 from halcyon.wire.inference import InferenceCall
+from halcyon.worker.link import WorkerBusy
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class Traffic:
             return  # the replica's loss is on its way
         try:
             link.send(Submit(order.batch_id, tuple(sequence for sequences in per_request for sequence in sequences)))
-        except WorkerFailure:
+        except WorkerFailure:  # too large together, or too much for now: each may still fit
             for live, sequences in zip(lives, per_request, strict=True):
                 self._send_alone(link, live, Submit(order.batch_id, sequences), order.replica_id)
 
@@ -158,21 +159,20 @@ class Traffic:
         return sequences
 
     def _send_alone(self, link: Link, live: LiveRequest, submit: Submit, replica_id: str) -> None:
-        """Many large prompts do not fit into one frame; one that does not fit alone is refused."""
+        """Many large prompts do not fit into one frame; one that does not fit alone is refused, or waits where there is no room yet."""
         try:
             link.send(submit)
+        except WorkerBusy:
+            self._unsent(live, submit, replica_id, code="overloaded", message="the replica has too much to read; retry later", busy=True)
         except WorkerFailure:
-            for sequence in submit.sequences:
-                del self._running[sequence.sequence_id]
-            self._handle(
-                RequestFailed(
-                    request_id=live.request.request_id,
-                    replica_id=replica_id,
-                    code="payload_too_large",
-                    message="the prompt is too large to be sent to a replica; send a shorter one, or a smaller n",
-                    retryable=False,
-                )
-            )
+            message = "the prompt is too large to be sent to a replica; send a shorter one, or a smaller n"
+            self._unsent(live, submit, replica_id, code="payload_too_large", message=message, busy=False)
+
+    def _unsent(self, live: LiveRequest, submit: Submit, replica_id: str, *, code: str, message: str, busy: bool) -> None:
+        for sequence in submit.sequences:
+            del self._running[sequence.sequence_id]
+        request_id = live.request.request_id
+        self._handle(RequestFailed(request_id=request_id, replica_id=replica_id, code=code, message=message, retryable=busy, busy=busy))
 
     def _deliver(self, replica_id: str, frame: Iteration) -> tuple[dict[str, SequencesFinished], list[str]]:
         """Hands deltas to their readers. Returns what finished, by request, and the unknown sequences that still produce."""

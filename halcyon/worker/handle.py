@@ -4,7 +4,8 @@ Rules
 - `on_frame` gets every frame but `Hello` and `Fatal`, in order, and none after `on_lost`. Neither is called before `launch` has returned.
 - `on_lost` is called exactly once, whatever happens and in whatever combination: the end of the stream, an exit, a broken frame, a wrong
   protocol, silence, no progress, a worker that does not read, or an end that was asked for. The process group is killed right before.
-- `send` never waits. What a worker does not read is bounded by bytes and by time.
+- `send` never waits. What a worker does not read is bounded by bytes (then it is busy) and by time (then it is lost): a burst of large
+  prompts proves nothing against a worker that is reading them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class WorkerSpec:
     Attributes:
         log_path: takes the worker's standard output and error; empty inherits the daemon's.
         environment: set for the worker beside what it inherits (thread counts, device visibility).
-        max_unread_bytes: kept for a worker that does not read; over it the worker is lost.
+        max_unread_bytes: of work that it has not read yet; what is over it is not taken.
         program: what to run; `--fd`, `--parent` and `--log` are added.
     """
 
@@ -129,10 +130,10 @@ class WorkerHandle:
         """Queues one frame; returns at once. After the loss it does nothing.
 
         Raises:
-            WorkerFailure: the frame itself cannot be written (its size, its text); nothing was sent.
+            WorkerBusy: too much lies unread before it. WorkerFailure: the frame itself cannot be written (its size, its text).
+                Nothing was sent.
         """
-        if not self._link.send(frame):
-            self._lose(f"it left more than {self._spec.max_unread_bytes} bytes unread")
+        self._link.send(frame)
 
     def stop(self) -> None:
         """Asks an empty worker to exit by itself; SIGTERM and SIGKILL follow if it does not. `on_lost` is called when it ends."""
