@@ -36,7 +36,7 @@ def draw(result: batching.Result, options: Options) -> Figure:
     scenarios.sort(key=lambda scenario: scenario.rate_per_s)
     drawn = figure("What stays on time as load rises", _subtitle(world, options.seed))
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
-    drawn.subplots_adjust(left=LEFT, right=0.85, top=0.79, bottom=0.1, wspace=0.6)
+    drawn.subplots_adjust(left=LEFT, right=0.85, top=0.79, bottom=0.1, wspace=0.66)
     _goodput(left, scenarios)
     _urgent(right, scenarios)
     return drawn
@@ -60,7 +60,7 @@ def _goodput(axes: Axes, scenarios: Sequence[batching.Scenario]) -> None:
     dress(axes, title="Answered on time, requests a second", x_label="offered, requests a second")
     lines = [
         Curve(name="line with deadlines", xs=rates, ys=fluid, colour=INK, width=1.4, dashes=(0, (4, 2)), marker=""),
-        Curve(name="bound without deadlines", xs=rates, ys=bound, colour=FAINT, width=1.4, dashes=(0, (1, 1.5)), marker=""),
+        Curve(name="bound, no deadlines", xs=rates, ys=bound, colour=FAINT, width=1.4, dashes=(0, (1, 1.5)), marker=""),
     ]
     draw_curves(axes, [*lines, *_curves(rates, scenarios, "goodput_per_s")], least_gap=0.05)
 

@@ -49,7 +49,7 @@ def dress(axes: Axes, *, title: str, x_label: str) -> None:
     axes.set_xlabel(x_label, fontsize=10, color=INK)
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=FAINT, labelsize=9, length=0)
+    axes.tick_params(which="both", colors=FAINT, labelsize=9, length=0)
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
         spine.set_color(FAINT)
@@ -71,14 +71,14 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], *, least_gap: float) -> Non
             zorder=3 + len(curves) - rank,
             clip_on=False,
         )
-    low, high = axes.get_ylim()
-    ends = [(curve.ys[-1] - low) / (high - low) for curve in curves]
+    to_height = axes.transData + axes.transAxes.inverted()
+    ends = [float(to_height.transform((curve.xs[-1], curve.ys[-1]))[1]) for curve in curves]
     for curve, height in zip(curves, spread(ends, least_gap), strict=True):
-        end = (curve.xs[-1], low + height * (high - low))
         weight = "bold" if curve.width > PLAIN_WIDTH else "normal"
         axes.annotate(
             curve.name,
-            end,
+            (curve.xs[-1], height),
+            xycoords=axes.get_xaxis_transform(),
             xytext=(9, 0),
             textcoords="offset points",
             color=curve.colour,

@@ -12,7 +12,7 @@ from halcyon.core.batching.orders.deadline import DeadlineOrder
 from halcyon.sim.clock import NS_PER_S
 from halcyon.sim.continuous import ContinuousReplica, IterationLaw, ReplicaSize
 from halcyon.sim.prompts import PromptWorkload, seeded
-from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge, replay
+from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge_replica, replay
 from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 REQUESTS = 400
@@ -47,7 +47,7 @@ def run(seed: int, *, quick: bool, progress: Progress = ignore) -> Result:
         policy = FirstComeFirstServed(prefill_chunk=budget) if budget else DeadlineOrder()
         replica = ContinuousReplica(policy, LAW, prompts, size=size, seed=seed ^ NOISE_SALT)
         replica.run()
-        found[name] = judge(replica.fates, ended_ns=replica.now, useful_fraction=1.0)
+        found[name] = judge_replica(replica)
     return Result(suite="chunking", seed=seed, rate_per_s=rate, budgets=found)
 
 

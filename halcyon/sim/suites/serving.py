@@ -12,7 +12,7 @@ from halcyon.sim.clock import NS_PER_MS, NS_PER_S
 from halcyon.sim.continuous import IterationLaw, Prompt, ReplicaSize
 from halcyon.sim.prompts import PromptWorkload, seeded
 from halcyon.sim.static_batch import StaticBatching
-from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge, replay
+from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge, judge_replica, replay
 from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 LOADS = (0.3, 0.6, 0.9, 1.2)
@@ -78,11 +78,11 @@ def _scenario(requests: int, load: float, seed: int, rate_per_s: float) -> Scena
     for order in CONTINUOUS_ORDERS:
         replica = replay(prompts, order, LAW, ReplicaSize(max_batch=MAX_BATCH), seed)
         name = "continuous" if order == "fcfs" else f"continuous_{order}"
-        found[name] = judge(replica.fates, ended_ns=replica.now, useful_fraction=1.0)
+        found[name] = judge_replica(replica)
     return Scenario(requests=requests, load=load, seed=seed, rate_per_s=rate_per_s, schedulers=found)
 
 
 def _static(prompts: list[Prompt], size: int, seed: int) -> Serving:
     static = StaticBatching(LAW, prompts, size=size, wait_ns=STATIC_WAIT_NS, seed=seed ^ NOISE_SALT)
     static.run()
-    return judge(static.fates, ended_ns=static.now, useful_fraction=static.useful_steps / max(1, static.slot_steps))
+    return judge(static.fates, ended_ns=static.now, slot_steps=static.slot_steps, useful_steps=static.useful_steps)

@@ -13,7 +13,7 @@ from pathlib import Path
 from halcyon.sim.clock import NS_PER_MS
 from halcyon.sim.continuous import IterationLaw, Prompt, ReplicaSize
 from halcyon.sim.prompts import recorded
-from halcyon.sim.suites.generation import DIGITS, Serving, judge, replay
+from halcyon.sim.suites.generation import DIGITS, Serving, judge_replica, replay
 from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 FILES = ("azure2023_conv", "azure2023_code", "mooncake_conversation")
@@ -61,7 +61,7 @@ def run(seed: int, paths: Mapping[str, Path], *, quick: bool, progress: Progress
             for order in ORDERS:
                 steps.begin(f"{name} at {load:g}, {order}")
                 replica = replay(prompts, order, LAW, SIZE, seed)
-                orders[order] = judge(replica.fates, ended_ns=replica.now, useful_fraction=1.0)
+                orders[order] = judge_replica(replica)
             scenarios.append(Scenario(trace=name, load=load, rate_per_s=rate, requests=len(prompts), orders=orders))
     return Result(suite="traces", seed=seed, scenarios=tuple(scenarios))
 
