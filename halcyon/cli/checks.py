@@ -58,6 +58,7 @@ def all_checks(state_directory: str) -> list[Check]:
         check_package("torch"),
         check_cuda(probe_cuda() if importlib.util.find_spec("torch") else None),
         check_package("transformers"),
+        check_gguf(),
         check_memory(psutil.virtual_memory().available),
         check_cores(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
         check_disk(_existing(cache_dir())),
@@ -86,6 +87,15 @@ def check_package(name: str) -> Check:
     if not _within(version, wanted):
         return Check(name=name, verdict="fail", found=f"{version}, outside {wanted}", remedy=f"pip install '{name}{wanted}'.")
     return Check(name=name, verdict="ok", found=version)
+
+
+def check_gguf() -> Check:
+    """What the demo's model and every other GGUF are converted with; a fleet without one does without it."""
+    missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = "Models that come as a GGUF (the demo's is one) need it: pip install 'halcyon[demo]'."
+        return Check(name="gguf", verdict="warn", found=f"{' and '.join(missing)} not installed", remedy=remedy)
+    return Check(name="gguf", verdict="ok", found=importlib.metadata.version("gguf"))
 
 
 def check_cuda(devices: list[CudaDevice] | None) -> Check:

@@ -12,7 +12,21 @@ from scripted_control import ScriptedControl
 from halcyon.cli import checks
 from halcyon.config.paths import socket_path
 
-NAMES = ["python", "torch", "cuda", "transformers", "memory", "cores", "disk", "state dir", "socket", "model cache", "uvloop", "pip"]
+NAMES = [
+    "python",
+    "torch",
+    "cuda",
+    "transformers",
+    "gguf",
+    "memory",
+    "cores",
+    "disk",
+    "state dir",
+    "socket",
+    "model cache",
+    "uvloop",
+    "pip",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +141,11 @@ def test_a_cache_below_a_device_or_file_fails(command: Command, state: Path, mon
     outcome = command("doctor", "--json")
     disk = next(check for check in outcome.document["checks"] if check["name"] == "disk")
     assert (outcome.code, disk["verdict"], disk["found"]) == (1, "fail", f"{state / 'file'} is not a directory")
+
+
+def test_what_converts_a_gguf_is_named_when_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `accelerate` the demo's model cannot be converted: doctor warns and says what to install."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else object())
+    found = checks.check_gguf()
+    assert (found.verdict, found.found) == ("warn", "accelerate not installed")
+    assert "halcyon[demo]" in found.remedy
