@@ -122,6 +122,8 @@ def bench(
 
     Every suite is a function of its seed; the schedulers are those of the daemon and are told nothing of the device or the traffic, which
     the options of `batching` change. It needs no daemon, no model and no network.
+
+    The suite serving on a real model is a script of the repository: `python -m bench.serving_real --model SOURCE`.
     """
     values = {
         "--seed": seed,
