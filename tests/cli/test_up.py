@@ -63,11 +63,17 @@ class StandIn:
         return (self._state / "called.json").exists()
 
     def end(self) -> None:
-        """Ends every one that was started, also one that has not come to writing down that it was."""
-        for child in psutil.Process().children():
-            if child.status() == psutil.STATUS_ZOMBIE or str(self._state) in child.cmdline():
-                child.kill()
-                child.wait(20)
+        """Ends every one that was started: our children, also one that has not come to writing down that it was called, and the last one
+        called, which may be the child of a command that has ended."""
+        found = {child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE or self._is_ours(child)}
+        if self.was_called and psutil.pid_exists(self.called["pid"]):
+            found |= {process for process in (psutil.Process(self.called["pid"]),) if self._is_ours(process)}
+        for process in found:
+            process.kill()
+            process.wait(20)
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        return str(self._state) in process.cmdline()
 
 
 @pytest.fixture
