@@ -74,14 +74,15 @@ class Report:
         )
 
     def state(self) -> Literal["starting", "ready", "degraded", "draining"]:
-        """`starting` until every replica's first start came to an end; then it never says so again."""
+        """`starting` until every replica's first start came to an end; then it never says so again. `ready` takes one that is."""
         if self._owners.draining():
             return "draining"
         replicas = self._owners.supervisor.replicas()
         self._settled = self._settled or all(replica.is_settled for replica in replicas)
         if not self._settled:
             return "starting"
-        return "ready" if all(replica.lifecycle.state in {"ready", "draining"} for replica in replicas) else "degraded"
+        states = {replica.lifecycle.state for replica in replicas}
+        return "ready" if {"ready"} <= states <= {"ready", "draining"} else "degraded"
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         """All replicas."""

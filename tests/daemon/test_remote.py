@@ -183,23 +183,33 @@ async def test_the_key_comes_from_the_environment_and_goes_nowhere_else(
 async def test_a_registration_outlives_its_daemon_and_a_removal_too(rigs: Rigs, upstream: Upstream) -> None:
     """What was registered is there in the next daemon on the same state directory, until it is removed."""
     first = await rigs.start(sim_model())
-    body = {"model": "extra", "url": upstream.url, "version": "v7", "max_batch": 3}
+    body = {"model": "extra", "url": upstream.url, "version": "v7", "max_batch": 3, "new": True}
     assert (await first.control.post("/v1/control/replicas", json=body)).status_code == 200
     await rigs.close_daemons()
     second = await rigs.start(sim_model(), state_dir=first.state_dir)
     status = await second.until(lambda s: any(r.replica_id == "extra-v7-r0" and r.state == "ready" for r in s.replicas))
     assert [(m.name, m.version, m.default) for m in status.models] == [("toy", "v1", True), ("extra", "v7", True)]
+    assert [r.registered for r in status.replicas] == [False, True]
     await second.control.delete("/v1/control/replicas/extra-v7-r0")
     await rigs.close_daemons()
     third = await rigs.start(sim_model(), state_dir=first.state_dir)
     assert [r.replica_id for r in third.daemon.status().replicas] == ["toy-v1-0"]
 
 
+async def test_a_misspelt_model_is_no_new_one(rigs: Rigs, upstream: Upstream) -> None:
+    """A registration of a model that nobody serves is refused with 404 and the names there are, unless it says `new`; nothing is kept."""
+    rig = await rigs.start(sim_model())
+    answer = await rig.control.post("/v1/control/replicas", json={"model": "tyo", "url": upstream.url})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert "there are: toy." in answer.json()["error"]["message"]
+    assert [r.replica_id for r in rig.daemon.status().replicas] == ["toy-v1-0"]
+
+
 async def test_registrations_at_one_instant_have_ids_of_their_own(rigs: Rigs, upstream: Upstream) -> None:
     """Eight registrations of one version at once are eight replicas, each kept and each removable; the daemon lives. (Fault: a gap between
     choosing and counting.)"""
     rig = await rigs.start(sim_model())
-    body = {"model": "extra", "url": upstream.url}
+    body = {"model": "extra", "url": upstream.url, "new": True}
     answers = await asyncio.gather(*(rig.control.post("/v1/control/replicas", json=body) for _ in range(8)))
     assert [answer.status_code for answer in answers] == [200] * 8
     ids = {answer.json()["replica_id"] for answer in answers}
@@ -212,7 +222,7 @@ async def test_registrations_at_one_instant_have_ids_of_their_own(rigs: Rigs, up
 async def test_a_removed_registration_makes_nobody_unready(rigs: Rigs, upstream: Upstream) -> None:
     """Once the last replica of a registered model is removed, the model is not missed: `/readyz` is 200 and `/v1/models` is the fleet's."""
     rig = await rigs.start(sim_model())
-    await rig.control.post("/v1/control/replicas", json={"model": "extra", "url": "http://127.0.0.1:1/v1"})
+    await rig.control.post("/v1/control/replicas", json={"model": "extra", "url": "http://127.0.0.1:1/v1", "new": True})
     assert (await rig.http.get("/readyz")).status_code == 503
     await rig.control.delete("/v1/control/replicas/extra-v1-r0")
     await rig.until(lambda s: len(s.replicas) == 1)
@@ -226,7 +236,7 @@ async def test_a_removed_registration_makes_nobody_unready(rigs: Rigs, upstream:
 async def test_a_wrong_registration_is_refused_by_field(rigs: Rigs, field: str, value: object) -> None:
     """400 invalid_request that names the field; nothing is added."""
     rig = await rigs.start(sim_model())
-    body = {"model": "extra", "url": "http://127.0.0.1:1/v1", field: value}
+    body = {"model": "extra", "url": "http://127.0.0.1:1/v1", "new": True, field: value}
     answer = await rig.control.post("/v1/control/replicas", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert {"url": "url", "model": "name"}.get(field, field) in answer.json()["error"]["message"]
