@@ -5,6 +5,7 @@ One picture a suite that has one: the first is FILE, the others are named after 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,8 +36,8 @@ def check(path: Path, names: list[str]) -> None:
         problems.append("--plot needs matplotlib, which is not installed: pip install 'halcyon[plot]'.")
     if path.suffix.lower() not in FORMATS:
         problems.append(f"--plot {path}: the name must end in one of {', '.join(FORMATS)}.")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        problems.append(f"--plot {path}: it is a directory, or is in none that exists.")
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        problems.append(f"--plot {path}: it is a directory, or is in none that exists and may be written to.")
     if not DRAWERS.keys() & set(names):
         problems.append(f"--plot draws {', '.join(DRAWERS)}; name one of these suites.")
     if problems:

@@ -113,6 +113,17 @@ def test_a_terminal_gets_bars_and_colour(command: Command, process: Path) -> Non
     assert "━" not in command("bench").out
 
 
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_narrow_terminal_shows_what_matters_most(command: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is wider than the terminal, no figure is cut off, and the columns that do not fit are named."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", command("bench", *SMALL, terminal=True).out)
+    table = out[out.index("offered (") :].split("\n\n")[0].splitlines()
+    assert "…" not in "".join(table)
+    assert max(len(line.rstrip()) for line in table[1:]) <= columns
+    assert ("not shown for want of width: " in table[-1]) is (columns == 80)
+
+
 def test_options_reach_the_process(command: Command, process: Path) -> None:
     """What was asked for is passed on, and what was not is left to the suite."""
     (process / "script").write_text('echo \'{"reports": [], "plots": []}\'\n')

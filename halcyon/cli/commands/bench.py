@@ -15,11 +15,10 @@ from typing import IO, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from halcyon.cli.bench_view import BenchReport, StepLine, show_bars, show_report
 from halcyon.cli.options import AsJson
-from halcyon.cli.screen import Cell, Screen
+from halcyon.cli.screen import Screen
 from halcyon.errors import ConfigError, ExitCode, WorkerFailure
 
 SUITES = {
@@ -31,38 +30,6 @@ SUITES = {
     "scale": "what one decision costs in real time",
 }
 """Names for completion and the help; the process knows what they mean."""
-
-
-class StepLine(msgspec.Struct, frozen=True):
-    """One line of the process's progress: the step that begins, steps done, steps in all."""
-
-    suite: str
-    step: str
-    done: int
-    of: int
-
-
-class ReportTable(msgspec.Struct, frozen=True):
-    """A table of one suite."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-class SuiteReport(msgspec.Struct, frozen=True):
-    """What one suite found, for people."""
-
-    suite: str
-    summary: str
-    tables: list[ReportTable]
-
-
-class BenchReport(msgspec.Struct, frozen=True):
-    """What the process prints without --json. `plots` are the files it drew."""
-
-    reports: list[SuiteReport]
-    plots: list[str]
 
 
 def complete_suite(incomplete: str) -> list[tuple[str, str]]:
@@ -144,7 +111,7 @@ def bench(
     if as_json:
         print(found, end="", flush=True)
     else:
-        _draw(screen, msgspec.json.decode(found, type=BenchReport))
+        show_report(screen, msgspec.json.decode(found, type=BenchReport))
 
 
 def _run(screen: Screen, arguments: list[str]) -> str:
@@ -172,7 +139,7 @@ def _watch(screen: Screen, lines: IO[bytes]) -> list[str]:
     """Shows the progress until the process closes its stderr, and returns what else it said there."""
     complaints: list[str] = []
     if screen.is_terminal:
-        _show_bars(_steps(lines, complaints))
+        show_bars(_steps(lines, complaints))
     else:
         for _ in _steps(lines, complaints):
             pass
@@ -185,32 +152,3 @@ def _steps(lines: IO[bytes], complaints: list[str]) -> Iterable[StepLine]:
             yield msgspec.json.decode(line, type=StepLine)
         except msgspec.DecodeError:
             complaints.append(line.decode(errors="replace").rstrip())
-
-
-def _show_bars(steps: Iterable[StepLine]) -> None:
-    """One bar a suite, as each begins."""
-    columns = (
-        TextColumn("{task.description:<9}", markup=False),
-        BarColumn(bar_width=24, complete_style="blue", finished_style="green"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[step]}", markup=False, style="dim"),
-    )
-    tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(highlight=False)) as progress:
-        for line in steps:
-            if line.suite not in tasks:
-                tasks[line.suite] = progress.add_task(line.suite, step="")
-            progress.update(tasks[line.suite], total=line.of, completed=line.done, step=line.step)
-
-
-def _draw(screen: Screen, found: BenchReport) -> None:
-    """The tables of every suite, each suite's under its name, its summary under them."""
-    for report in found.reports:
-        for table in report.tables:
-            screen.say(table.title, style="bold")
-            screen.table(table.columns, [[Cell(text) for text in row] for row in table.rows])
-            screen.say()
-        screen.say(report.summary, style="bold green")
-        screen.say()
-    for path in found.plots:
-        screen.say(f"Drew {path}.")

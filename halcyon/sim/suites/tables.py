@@ -11,7 +11,7 @@ from halcyon.sim.suites.generation import Serving
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of one scenario; each has as many cells as there are columns."""
+    """Rows of one scenario, a cell a column; the most important columns come first, for narrow terminals."""
 
     title: str
     columns: tuple[str, ...]
@@ -24,21 +24,21 @@ def batching_table(scenario: batching.Scenario) -> Table:
         f"{scenario.rate_per_s:g} requests/s offered ({scenario.requests} in all); "
         f"bound {scenario.bound_goodput_per_s:.1f}/s, with deadlines {scenario.fluid_goodput_per_s:.1f}/s"
     )
-    columns = ("strategy", "goodput/s", "of bound", "p50", "p95", "p99", "urgent", "relaxed", "by size", "busy", "batch", "shed")
+    columns = ("strategy", "goodput/s", "of bound", "urgent", "relaxed", "by size", "shed", "batch", "busy", "p50 ms", "p95 ms", "p99 ms")
     rows = tuple(
         (
             name,
             f"{o.goodput_per_s:.1f}",
             f"{o.bound_share:.1%}",
-            f"{o.p50_ms:.0f}",
-            f"{o.p95_ms:.0f}",
-            f"{o.p99_ms:.0f}",
             f"{o.slo_urgent:.1%}",
             f"{o.slo_relaxed:.1%}",
             "/".join(f"{share:.0%}".removesuffix("%") for share in o.slo_by_size_quartile) + "%",
-            f"{o.utilisation:.0%}",
-            f"{o.mean_batch:.1f}",
             str(o.shed),
+            f"{o.mean_batch:.1f}",
+            f"{o.utilisation:.0%}",
+            f"{o.p50_ms:.0f}",
+            f"{o.p95_ms:.0f}",
+            f"{o.p99_ms:.0f}",
         )
         for name, o in scenario.strategies.items()
     )
@@ -47,19 +47,19 @@ def batching_table(scenario: batching.Scenario) -> Table:
 
 def serving_table(title: str, keys: tuple[str, ...], found: Mapping[tuple[str, ...], Serving]) -> Table:
     """Generations under several schedulers; `keys` names what each row is found by. Times in ms."""
-    columns = (*keys, "goodput", "tokens/s", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "worst gap", "wait p50", "useful", "given up")
+    columns = (*keys, "goodput", "ttft p99", "tpot p99", "useful", "tokens/s", "worst gap", "wait p50", "ttft p50", "tpot p50", "given up")
     rows = tuple(
         (
             *key,
             f"{s.goodput:.1%}",
-            f"{s.tokens_per_s:.0f}",
-            f"{s.ttft_p50_ms:.0f}",
             f"{s.ttft_p99_ms:.0f}",
-            f"{s.tpot_p50_ms:.1f}",
             f"{s.tpot_p99_ms:.1f}",
+            f"{s.useful_fraction:.0%}",
+            f"{s.tokens_per_s:.0f}",
             f"{s.worst_gap_ms:.0f}",
             f"{s.queue_wait_p50_ms:.0f}",
-            f"{s.useful_fraction:.0%}",
+            f"{s.ttft_p50_ms:.0f}",
+            f"{s.tpot_p50_ms:.1f}",
             str(s.given_up),
         )
         for key, s in found.items()
