@@ -23,7 +23,7 @@ SHARED = {"--json", "--state-dir", "--install-completion", "--show-completion"}
 
 def test_the_commands_are_all_there() -> None:
     """The tree holds exactly the commands that are promised."""
-    expected = ["up", "down", "status", "infer", "doctor", "version"]
+    expected = ["up", "down", "status", "infer", "bench", "doctor", "version"]
     expected += ["replica list", "replica register", "replica drain", "replica remove", "model list", "model prepare"]
     assert set(LEAVES) == {f"halcyon {name}" for name in expected}
 

@@ -58,6 +58,7 @@ def all_checks(state_directory: str) -> list[Check]:
         check_package("torch"),
         check_cuda(probe_cuda() if importlib.util.find_spec("torch") else None),
         check_package("transformers"),
+        check_gguf(),
         check_memory(psutil.virtual_memory().available),
         check_cores(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
         check_disk(_existing(cache_dir())),
@@ -88,6 +89,15 @@ def check_package(name: str) -> Check:
     return Check(name=name, verdict="ok", found=version)
 
 
+def check_gguf() -> Check:
+    """What the demo's model and every other GGUF are converted with; a fleet without one does without it."""
+    missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = "Models that come as a GGUF (the demo's is one) need it: pip install 'halcyon[demo]'."
+        return Check(name="gguf", verdict="warn", found=f"{' and '.join(missing)} not installed", remedy=remedy)
+    return Check(name="gguf", verdict="ok", found=importlib.metadata.version("gguf"))
+
+
 def check_cuda(devices: list[CudaDevice] | None) -> Check:
     """Which CUDA devices torch can use; `None` means that torch could not be asked."""
     if devices is None:
@@ -116,6 +126,9 @@ def check_cores(cores: int) -> Check:
 
 def check_disk(path: Path) -> Check:
     """Room for weights where the cache is, or will be."""
+    if not path.is_dir():
+        remedy = "Point HALCYON_CACHE_DIR at a directory, or at one that may be made."
+        return Check(name="disk", verdict="fail", found=f"{path} is not a directory", remedy=remedy)
     free_bytes = shutil.disk_usage(path).free
     found = f"{_size(free_bytes)} free in {path}"
     if free_bytes < _LEAST_DISK_BYTES:
@@ -126,16 +139,19 @@ def check_disk(path: Path) -> Check:
 def check_state_dir(directory: Path) -> Check:
     """Ours, private and writable; or not there yet, in a place where we may make it."""
     name = "state dir"
-    if not directory.exists():
-        parent = _existing(directory)
-        if os.access(parent, os.W_OK):
-            return Check(name=name, verdict="ok", found=f"{directory} (made by `halcyon up`)")
-        return Check(name=name, verdict="fail", found=f"{parent} is not writable", remedy="Choose another with --state-dir.")
+    another = "Choose another with --state-dir."
+    parent = _existing(directory)
+    if parent != directory:
+        if not _fits_into(parent, directory):
+            return Check(name=name, verdict="fail", found=f"{directory} has a part with too long a name", remedy=another)
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            return Check(name=name, verdict="fail", found=f"{parent} is not a directory that we may write to", remedy=another)
+        return Check(name=name, verdict="ok", found=f"{directory} (made by `halcyon up`)")
     found = directory.stat()
     mode = stat.S_IMODE(found.st_mode)
-    if not directory.is_dir() or found.st_uid != os.geteuid() or not os.access(directory, os.W_OK):
-        remedy = "Choose another with --state-dir, or give this one to the user who runs halcyon."
-        return Check(name=name, verdict="fail", found=f"{directory} is not a directory of ours", remedy=remedy)
+    if not directory.is_dir() or found.st_uid != os.geteuid() or not os.access(directory, os.W_OK | os.X_OK):
+        remedy = f"{another[:-1]}, or give this one to the user who runs halcyon."
+        return Check(name=name, verdict="fail", found=f"{directory} is not a directory of ours that we may write to", remedy=remedy)
     if mode & 0o022:
         return Check(
             name=name, verdict="fail", found=f"{directory} has mode {mode:04o}", remedy=f"Others may write to it: chmod 700 {directory}."
@@ -146,7 +162,7 @@ def check_state_dir(directory: Path) -> Check:
 def check_socket(path: Path) -> Check:
     """Alive, stale, absent, or not a socket at all."""
     name = "socket"
-    if not path.exists():
+    if _existing(path) != path:
         return Check(name=name, verdict="ok", found=f"none at {path}; no daemon runs here")
     if not stat.S_ISSOCK(path.stat().st_mode):
         return Check(
@@ -170,10 +186,14 @@ def check_socket(path: Path) -> Check:
 
 def check_model_cache(directory: Path) -> Check:
     """How many models are prepared, and their size."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         return Check(name="model cache", verdict="ok", found=f"empty ({directory})")
-    entries = sum(entry.is_dir() for entry in directory.iterdir())
-    size_bytes = sum(file.lstat().st_size for file in directory.rglob("*") if file.is_file())
+    try:
+        entries = sum(entry.is_dir() for entry in directory.iterdir())
+        size_bytes = sum(file.lstat().st_size for file in directory.rglob("*") if file.is_file())
+    except OSError as error:
+        remedy = "Give it to the user who runs halcyon, or point HALCYON_CACHE_DIR elsewhere; where it is being filled, look again."
+        return Check(name="model cache", verdict="warn", found=f"{error.filename}: {error.strerror}", remedy=remedy)
     return Check(name="model cache", verdict="ok", found=f"{entries} entries, {_size(size_bytes)} in {directory}")
 
 
@@ -226,8 +246,14 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
-    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+    """The path, or the nearest directory above it that exists and that we may look at."""
+    return next(candidate for candidate in (path, *path.parents) if os.path.exists(candidate))
+
+
+def _fits_into(parent: Path, path: Path) -> bool:
+    """Whether the file system of `parent` takes every name of `path` below it."""
+    longest_bytes = os.pathconf(parent, "PC_NAME_MAX")
+    return all(len(os.fsencode(part)) <= longest_bytes for part in path.relative_to(parent).parts)
 
 
 def _size(size_bytes: int) -> str:

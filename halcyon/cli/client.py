@@ -33,12 +33,17 @@ def connect(state_directory: str = "", *, timeout_s: float | None = None) -> Con
     return ControlClient(socket_path(state_dir(state_directory)), timeout_s=timeout_s)
 
 
+class ConnectionCut(HalcyonError):
+    """The daemon closed the connection before it had answered: it is ending, or it died."""
+
+
 class ControlClient:
     """Calls of the control socket. Use as a context manager.
 
     Raises (every call):
         DaemonNotRunning: nobody listens on the socket.
         TimedOut: no answer within `timeout_s` (`PATIENCE_S` where none is given).
+        ConnectionCut: the daemon ended before it had answered.
         RequestError: the daemon refused; the class is that of the wire code.
         HalcyonError: the socket is somebody else's, or the answer is not one of ours.
     """
@@ -136,14 +141,14 @@ class ControlClient:
             raise TimedOut(f"{patience} The daemon may be overloaded or stopped; its log is in {self.socket.parent}.") from None
         except httpx.TransportError as error:
             cut = f"The daemon on {self.socket} closed the connection before it had answered ({error or type(error).__name__})."
-            raise HalcyonError(f"{cut} See `halcyon status` and its log.") from None
+            raise ConnectionCut(f"{cut} See `halcyon status` and its log.") from None
 
     def _knock(self) -> None:
         with socket.socket(socket.AF_UNIX) as knock:
             knock.settimeout(self._timeout_s)
             try:
                 knock.connect(str(self.socket))
-            except (FileNotFoundError, ConnectionRefusedError):
+            except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
                 raise self._not_running() from None
             except PermissionError:
                 foreign = f"The socket {self.socket} belongs to another user."

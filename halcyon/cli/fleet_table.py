@@ -28,9 +28,10 @@ def why(replica: ReplicaStatus) -> str:
     """What it is doing, or why it is not ready, in one phrase."""
     if replica.state in {"failed", "waiting"}:
         return replica.last_error or replica.detail
+    detail = "" if replica.detail == replica.state else replica.detail
     if replica.progress is not None and replica.state != "ready":
-        return f"{replica.detail} {replica.progress:.0%}".strip()
-    return replica.detail
+        return f"{detail} {replica.progress:.0%}".strip()
+    return detail
 
 
 def _replica_row(replica: ReplicaStatus) -> list[Cell]:

@@ -6,15 +6,16 @@ What the daemon writes before its log is open (a failing import, say) goes to `s
 from __future__ import annotations
 
 import os
+import select
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-import psutil
 
-from halcyon.config.paths import log_path, make_private_dir
+from halcyon.config.paths import lock_path, log_path, make_private_dir
+from halcyon.errors import ConfigError
 
 _TAIL_LINES = 15
 _TAIL_BYTES = 64 * 1024
@@ -28,9 +29,19 @@ class LogMark:
     offset_bytes: int
 
     def last_lines(self) -> list[str]:
-        """The last lines written since, the log's first; falls back to what was printed before the log was open."""
-        log = log_path(self.state_directory)
-        return [_readable(line) for line in _tail(log, self.offset_bytes)] or _tail(startup_path(self.state_directory), 0)
+        """The last lines that the daemon logged since, then what it printed besides: its log knows the way, its last breath the reason."""
+        return [_readable(line) for line in _tail(log_path(self.state_directory), self.offset_bytes)] + self.printed()
+
+    def printed(self) -> list[str]:
+        """What the daemon printed outside its log."""
+        return _tail(startup_path(self.state_directory), 0)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended. exit_status: negative for a signal; `None` where it was not this process's child."""
+
+    exit_status: int | None
 
 
 def startup_path(state_directory: Path) -> Path:
@@ -48,17 +59,22 @@ def start_detached(fleet: Path, state_directory: Path) -> int:
     """Starts the daemon in a session of its own and returns its pid. It outlives this process and its terminal.
 
     Raises:
-        ConfigError: the state directory cannot be private to this user.
+        ConfigError: the state directory is not private to this user, or cannot be written.
     """
     make_private_dir(state_directory)
     printed = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+    startup = startup_path(state_directory)
+    try:
+        os.close(os.open(startup, printed, 0o600))
+    except OSError as error:
+        raise ConfigError([f"{startup}: cannot be written: {error.strerror}; choose another --state-dir"]) from None
     return os.posix_spawn(
         sys.executable,
         _command(fleet, state_directory),
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(startup_path(state_directory)), printed, 0o600),
+            (os.POSIX_SPAWN_OPEN, 1, str(startup), printed, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
@@ -72,15 +88,37 @@ def become_daemon(fleet: Path, state_directory: Path) -> NoReturn:
     os.execv(sys.executable, [*_command(fleet, state_directory), "--foreground"])
 
 
-def wait_for_end(pid: int, timeout_s: float) -> bool:
-    """Whether the process ended within `timeout_s`. A pid that nobody has counts as ended."""
+def wait_for_end(pid: int, timeout_s: float) -> Ending | None:
+    """How the process ended, or `None` when it has not within `timeout_s`. A pid that nobody has counts as ended.
+
+    It waits for the death itself, not for a parent to notice it: in a container nobody may ever do that.
+    """
     try:
-        psutil.Process(pid).wait(timeout=timeout_s)
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.TimeoutExpired:
-        return False
-    return True
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return Ending(None)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return Ending(_reaped(pid)) if poll.poll(timeout_s * 1000) else None
+    finally:
+        os.close(descriptor)
+
+
+def lock_owner(state_directory: Path) -> int | None:
+    """The pid that the daemon which owns the state directory wrote into its lock; `None` where none did."""
+    try:
+        return int(lock_path(state_directory).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _reaped(pid: int) -> int | None:
+    try:
+        _, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status)
 
 
 def _command(fleet: Path, state_directory: Path) -> list[str]:

@@ -4,12 +4,14 @@ One of the three places that may catch everything. Commands raise; only this fil
 
     HalcyonError        its message on stderr (a list of problems: one a line), its class's exit code
     a misused option    the parser's message and where the help is, exit 2
+    the system's no     a full disk behind stdout, say: its words, exit 1
     Ctrl-C              exit 130
     anything else       a fault of ours: its kind and where to look, exit 1
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -22,6 +24,7 @@ import msgspec
 import typer
 
 from halcyon.cli.commands import (
+    bench,
     doctor,
     down,
     infer,
@@ -39,6 +42,7 @@ from halcyon.errors import ConfigError, ExitCode, HalcyonError, RequestError
 
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as shells count it: 128 + SIGINT."""
+_WHERE = "HALCYON_TRACEBACK=1 shows where"
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 """The parser's own complaint; typer gives only its subclass a public name."""
 
@@ -79,6 +83,7 @@ def build_app() -> typer.Typer:
     model.command("list")(model_list.model_list)
     model.command("prepare")(model_prepare.model_prepare)
     app.add_typer(model, name="model")
+    app.command("bench")(bench.bench)
     app.command("doctor")(doctor.doctor)
     app.command("version")(version.version)
     return app
@@ -86,10 +91,19 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """The console script. A terminal that cannot show a character gets a question mark instead of an error."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_closed_streams() -> None:
+    """Puts the null device where a caller closed a standard stream: nothing else may get its number, and writing there is no fault."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - it lives as long as the process
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -106,11 +120,19 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except _UsageError as error:
         return _usage(error, as_json=as_json)
+    except OSError as error:
+        _show_place()
+        message = f"The system refused: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}."
+        return _report(ErrorReport(code="os_error", message=f"{message} {_WHERE}.", exit_code=ExitCode.FAILURE), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - the CLI's own boundary: a fault of ours must not look like one of the user's
-        if os.environ.get("HALCYON_TRACEBACK"):
-            traceback.print_exc()
-        message = f"halcyon met a fault of its own ({type(error).__name__}: {error}). HALCYON_TRACEBACK=1 shows where; please report it."
+        _show_place()
+        message = f"halcyon met a fault of its own ({type(error).__name__}: {error}). {_WHERE}; please report it."
         return _report(ErrorReport(code="internal_error", message=message, exit_code=ExitCode.FAILURE), as_json=as_json)
+
+
+def _show_place() -> None:
+    if os.environ.get("HALCYON_TRACEBACK"):
+        traceback.print_exc()
 
 
 def _report_of(error: HalcyonError) -> ErrorReport:
@@ -133,6 +155,7 @@ def _usage(error: Exception, *, as_json: bool) -> int:
         print(context.get_help(), file=sys.stderr)
         return ExitCode.USAGE
     message = error.format_message() if hasattr(error, "format_message") else str(error)
+    message = message if message.endswith((".", "?", "!")) else f"{message}."
     where = context.command_path if context is not None else "halcyon"
     return _report(ErrorReport(code="usage", message=f"{message} See `{where} --help`.", exit_code=ExitCode.USAGE), as_json=as_json)
 
@@ -145,7 +168,8 @@ def _report(report: ErrorReport, *, as_json: bool) -> int:
         text = "\n".join(f"halcyon: {line}" if index == 0 or report.problems else line for index, line in enumerate(lines))
         if report.retry_after_ms is not None:
             text += f"\nTrying again can help in {report.retry_after_ms / 1000:.1f} s."
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # where stderr takes nothing the exit status still says it
+        print(text, file=sys.stderr, flush=True)
     return report.exit_code
 
 

@@ -5,10 +5,13 @@ A file is taken whole or not at all: `load_fleet` raises with every problem of t
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from halcyon.config.capacity import Host
 from halcyon.config.decode import Place, decode
@@ -52,6 +55,11 @@ def parse_fleet(text: str, *, file: str, anchor: Path, host: Host | None = None)
     if lines:
         raise ConfigError(lines)
     return _anchored(fleet.settings, anchor)
+
+
+def fleet_digest(settings: FleetSettings) -> str:
+    """16 hex digits that two fleets share when they ask for the same; comments, order of keys and spelled-out defaults do not count."""
+    return hashlib.sha256(msgspec.json.encode(settings, order="deterministic")).hexdigest()[:16]
 
 
 def default_version(settings: FleetSettings, model: str) -> str:

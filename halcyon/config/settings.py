@@ -192,6 +192,10 @@ class ModelSettings:
     """Share KV blocks between prompts with a common prefix, where the model allows it."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """CPU threads of each replica; 0 divides the cores among the local replicas."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Of requests that name none; 0 is greedy. Left out: 1, as the OpenAI API has it."""
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Of requests that name none, in (0, 1]. Left out: 1."""
     deadline_ms: DurationMs | None = None
     """Default objective for the whole answer."""
     ttft_ms: DurationMs | None = None
@@ -226,7 +230,7 @@ class TenantSettings:
     weight: PositiveFloat = 1.0
     """What one of its requests is worth where a model's objective is `weighted`."""
     deadline_ms: DurationMs | None = None
-    """Objective for the whole answer where the request brings none; goes before the model's."""
+    """Objective for the whole answer where neither the request nor the model brings one."""
     ttft_ms: DurationMs | None = None
     """Objective for the first token, likewise."""
     tpot_ms: DurationMs | None = None

@@ -147,7 +147,7 @@ class Requests:
                 continue
             flight.over = True
             self._orders.append(Cancel(request.request_id, flight.replica_id))
-            refusal = overdue(request, retry_after_ms=self._lines.of(request).retry_after_ms(request.request_id, now=now))
+            refusal = overdue(request)
             self._ledger.ended(Outcome.FAILED if flight.byte_sent else Outcome.REFUSED)
             self._orders.append(Fail(request.request_id, refusal) if flight.byte_sent else Refuse(request.request_id, refusal))
 

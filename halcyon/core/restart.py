@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 _NS_PER_S = 1_000_000_000
+_WHAT_TO_DO = "see `halcyon status`; after mending the cause, `halcyon down` and `halcyon up`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class GiveUp:
 
 
 class RestartPolicy:
-    """The failures of one replica. An operator's `load` begins with a new policy."""
+    """The failures of one replica. A new daemon begins with a new policy."""
 
     def __init__(self, settings: RestartSettings | None = None, *, rng: random.Random) -> None:
         self._settings = settings or RestartSettings()
@@ -66,7 +67,7 @@ class RestartPolicy:
     def failed(self, *, now: int, retryable: bool) -> RestartAt | GiveUp:
         """The replica died, could not start or was taken out. retryable: whether another start might do better."""
         if not retryable:
-            return GiveUp("it cannot start as it is configured; correct the cause and load it again")
+            return GiveUp(f"it cannot start as it is configured; {_WHAT_TO_DO}")
         if self._settled_at_ns is not None and now >= self._settled_at_ns:
             self._in_a_row, self._recent_until_ns = 0, []
         self._settled_at_ns = None
@@ -75,7 +76,7 @@ class RestartPolicy:
         if len(self._recent_until_ns) >= self._settings.most_failures:
             return GiveUp(
                 f"it failed {len(self._recent_until_ns)} times within {self._settings.window_ns // _NS_PER_S} s "
-                f"and never stayed ready for {self._settings.settled_ns // _NS_PER_S} s; correct the cause and load it again"
+                f"and never stayed ready for {self._settings.settled_ns // _NS_PER_S} s; {_WHAT_TO_DO}"
             )
         return RestartAt(now + self._delay_ns())
 

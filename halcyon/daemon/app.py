@@ -16,6 +16,7 @@ from types import TracebackType
 
 from halcyon import clock
 from halcyon.config.address import is_loopback, parse_listen
+from halcyon.config.load import fleet_digest
 from halcyon.config.paths import cache_dir, history_path, lock_path, log_path, make_private_dir, socket_path
 from halcyon.config.settings import FleetSettings
 from halcyon.core.restart import RestartSettings
@@ -139,7 +140,12 @@ class Daemon:
         await self._listeners.open_control(socket_file, self.fleet, operator)
         listen = await self._listeners.open_http(host, port, self.fleet)
         self._identity = Identity(
-            listen=listen, socket=str(socket_file), state_dir=str(options.state_dir), fleet=options.fleet, started_ns=clock.now_ns()
+            listen=listen,
+            socket=str(socket_file),
+            state_dir=str(options.state_dir),
+            fleet=options.fleet,
+            started_ns=clock.now_ns(),
+            fleet_digest=fleet_digest(settings),
         )
         self._stack.callback(self._going_down)
         _log.info("listening", listen=listen, socket=str(socket_file), fleet=options.fleet)

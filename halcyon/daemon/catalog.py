@@ -16,6 +16,11 @@ class Catalog:
         self._versions: dict[tuple[str, str], ModelSettings] = {}
         for settings in models:
             self.add(settings)
+        self._of_fleet = frozenset(self._versions)
+
+    def is_of_fleet(self, model: str, version: str) -> bool:
+        """Whether the fleet file names it: it is served, or missing. A registered one exists as long as its replicas."""
+        return (model, version) in self._of_fleet
 
     def add(self, settings: ModelSettings) -> None:
         """Makes a version known; what is known of it already stays."""

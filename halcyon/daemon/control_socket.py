@@ -197,6 +197,8 @@ async def _read(request: web.Request, of: type[_T]) -> _T:
         return msgspec.json.decode(body or b"{}", type=of)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the body is not a {of.__name__}: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply; send plain objects") from None
 
 
 def _json(value: object) -> web.Response:

@@ -5,7 +5,9 @@ Rules:
   handed over counts as sent. Parts without anything to show wait for the next visible one, so that a replica lost before its first
   visible token costs nothing.
 - A reader that wants the whole answer gets all parts in one step at the end; until then the request may start again elsewhere.
-- The buffer of a stream is bounded; a reader that is too slow loses its request, not the daemon its memory.
+- The buffer of a stream is bounded; a reader that is too slow loses its request, not the daemon its memory. It is judged by what waited for
+  it before, not by what comes at once: a batch may bring a whole answer in one frame.
+- An answer that its replica cut short unasked is no answer: the request fails.
 - Each generation ends exactly once (`ok`, `cancelled` or the code of its error), and says so through `on_end`.
 """
 
@@ -18,7 +20,7 @@ from types import TracebackType
 
 from halcyon import clock
 from halcyon.core.actions import Dispatch
-from halcyon.errors import ClientTooSlow, RequestError
+from halcyon.errors import ClientTooSlow, RequestError, UpstreamFailure
 from halcyon.wire.frames import Delta, FinishReason
 from halcyon.wire.inference import Account, Part, Timings, Usage
 
@@ -102,6 +104,8 @@ class LiveGeneration:
         self._answers = [_Answer() for _ in range(answers)]
         self._parts: list[Part] = []
         self._buffered_tokens = 0
+        self._left_unread_tokens = 0
+        self._pushed_ns = arrived_ns
         self._visible = False
         self._sent = False
         self._service = _Service()
@@ -207,12 +211,14 @@ class LiveGeneration:
         """One more piece of one answer. Wakes the reader when there is something to hand over."""
         if self.outcome:
             return
+        if now != self._pushed_ns:
+            self._left_unread_tokens, self._pushed_ns = self._buffered_tokens, now
         self._buffered_tokens += self._answers[index].add(delta, now)
         self._parts.append(_part(index, delta))
         self._visible = self._visible or bool(delta.text or delta.token_ids or delta.logprobs or delta.finish_reason)
         if all(answer.finish_reason for answer in self._answers):
-            self._end(OUTCOME_OK, now)
-        elif self._stream and self._buffered_tokens > self._buffer_tokens:
+            self._finish(now)
+        elif self._stream and self._left_unread_tokens > self._buffer_tokens:
             self._overflow(now)
         if self._readable():
             self._wakeup.set()
@@ -248,8 +254,14 @@ class LiveGeneration:
 
     def _drop_parts(self) -> None:
         self._parts.clear()
-        self._buffered_tokens = 0
+        self._buffered_tokens = self._left_unread_tokens = 0
         self._visible = False
+
+    def _finish(self, now: int) -> None:
+        if any(answer.finish_reason == "cancelled" for answer in self._answers):
+            self.fail(UpstreamFailure("the replica ended the answer before it was complete; ask again"), now=now)
+        else:
+            self._end(OUTCOME_OK, now)
 
     def _overflow(self, now: int) -> None:
         self.error = ClientTooSlow(

@@ -22,7 +22,7 @@ class Link(Protocol):
         """Hands over one frame; returns at once; does nothing after the loss.
 
         Raises:
-            WorkerFailure: the frame is over the size limit; nothing was sent.
+            WorkerBusy: the replica has too much to read already. WorkerFailure: the frame is over the size limit. Nothing was sent.
         """
         ...
 

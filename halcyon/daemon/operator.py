@@ -11,7 +11,7 @@ from halcyon import clock
 from halcyon.config.settings import ModelSettings
 from halcyon.config.sources import remote_source_problem
 from halcyon.daemon.assembly import Assembly
-from halcyon.errors import Conflict, InvalidRequest
+from halcyon.errors import Conflict, InvalidRequest, ModelNotFound
 from halcyon.store.file import HistoryUnavailable
 from halcyon.store.history import Store
 from halcyon.store.rows import RegistrationRow
@@ -27,6 +27,7 @@ class FleetOperator:
         self._fleet = fleet
         self._store = store
         self._status_of = status_of
+        self._promised: set[str] = set()
 
     def status(self) -> Status:
         """The daemon at a glance."""
@@ -49,15 +50,21 @@ class FleetOperator:
         """Adds a remote replica.
 
         Raises:
+            ModelNotFound: nobody serves such a model, and it was not said to be new.
             InvalidRequest: a field is wrong. Conflict: it cannot be kept for the next daemon, or the daemon goes down.
         """
         if self._fleet.drain.is_begun:
             raise Conflict("the daemon is going down; register with the next one")
+        self._refuse_typing_error(asked)
         version = asked.version or self._fleet.catalog.default_version(asked.model) or _FIRST_VERSION
         model = remote_model(asked, version=version)
-        replica_id = self._fleet.supervisor.free_id(model, registered=True)
-        await self._commit(self._store.register, _row(asked, version=version, replica_id=replica_id))
-        self.readmit(model, replica_id)
+        replica_id = self._fleet.supervisor.free_id(model, registered=True, promised=self._promised)
+        self._promised.add(replica_id)  # the next registration may come while this one is written
+        try:
+            await self._commit(self._store.register, _row(asked, version=version, replica_id=replica_id))
+            self.readmit(model, replica_id)
+        finally:
+            self._promised.discard(replica_id)
         return self._status(replica_id)
 
     def readmit(self, model: ModelSettings, replica_id: str) -> None:
@@ -77,6 +84,15 @@ class FleetOperator:
         replica = self._fleet.supervisor.remove(replica_id)
         outstanding = self._fleet.loop.core.outstanding().get(replica_id, 0)
         return replica.status(outstanding=outstanding, now=self._fleet.loop.now())
+
+    def _refuse_typing_error(self, asked: RegisterRequest) -> None:
+        """A registration outlives the daemon: a misspelt name must not become a model."""
+        known = dict.fromkeys(model.name for model in self._fleet.report.models())
+        if not asked.new and asked.model not in known:
+            there = ", ".join(known) or "none"
+            raise ModelNotFound(
+                f"no model {asked.model!r} here; there are: {there}. Pass `new` (--new) to add one of this name", param="model"
+            )
 
     def _status(self, replica_id: str) -> ReplicaStatus:
         outstanding = self._fleet.loop.core.outstanding().get(replica_id, 0)

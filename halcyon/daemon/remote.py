@@ -211,14 +211,20 @@ class RemoteLink:
         except _Refused as refused:
             self._failed(refused.failure)
         except StreamBroken as broken:
-            self._failed(_failure(sequence.sequence_id, broken.message))
+            self._broke_off(sequence, answer, broken.message)
         except aiohttp.ConnectionTimeoutError:
-            self._failed(_failure(sequence.sequence_id, "the remote server could not be connected to in time"))
+            self._broke_off(sequence, answer, "the remote server could not be connected to in time")
         except TimeoutError:
-            silence = f"the remote server sent nothing for {self._model.openai.idle_timeout_s:g} s"
-            self._failed(_failure(sequence.sequence_id, silence))
+            self._broke_off(sequence, answer, f"the remote server sent nothing for {self._model.openai.idle_timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            self._failed(_failure(sequence.sequence_id, f"the connection to the remote server broke ({type(error).__name__})"))
+            self._broke_off(sequence, answer, f"the connection to the remote server broke ({type(error).__name__})")
+
+    def _broke_off(self, sequence: Sequence, answer: AnswerStream, message: str) -> None:
+        """A break after the answer's own end takes nothing from it but the server's counts."""
+        if answer.has_finished:
+            self._produced(answer.end(), is_last=True)
+        else:
+            self._failed(_failure(sequence.sequence_id, message))
 
     async def _relay(self, sequence: Sequence, answer: AnswerStream) -> None:
         if sequence.return_token_ids:
@@ -230,11 +236,19 @@ class RemoteLink:
                 raise _Refused(_failure_of(sequence.sequence_id, response.status, await response.content.read(_MAX_ERROR_BYTES)))
             async for data in response.content.iter_any():
                 self._heard = True
-                deltas = answer.feed(data)
-                self._produced(deltas, is_last=answer.is_complete)
+                self._pass_on(answer, data)
                 if answer.is_complete:
                     return
         self._produced(answer.end(), is_last=True)
+
+    def _pass_on(self, answer: AnswerStream, data: bytes) -> None:
+        """What came before a break in the same bytes is passed on all the same."""
+        deltas: list[Delta] = []
+        try:
+            for delta in answer.feed(data):
+                deltas.append(delta)  # noqa: PERF402 - not a copy: what came before an exception must be kept
+        finally:
+            self._produced(deltas, is_last=answer.is_complete)
 
     def _produced(self, deltas: list[Delta], *, is_last: bool) -> None:
         if is_last and deltas:

@@ -2,14 +2,15 @@
 
 Rules: an answer is complete only when a `finish_reason` came; a stream that ends, stalls or stops making sense before that is
 `StreamBroken`. Token counts are the server's own `usage`, which comes last, so the finish waits for it; before it, each piece of text
-counts as one token. No text of the server's errors is kept: only their class, where it is a plain word.
+counts as one token; an answer that has finished is whole even if the server never comes to its counts. Nothing is believed that the core,
+the metrics or the history could choke on. No text of the server's errors is kept: only their class, where it is a plain word.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,6 +19,15 @@ from halcyon.wire.frames import Delta, FinishReason, Sequence, TokenLogprob
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """A longer event is a broken server, not an answer."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""Tokens, as a server counts them."""
+
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What every codec of ours can carry on."""
+
+_GIVEN_UP = {"abort", "cancelled", "error"}
+"""Reasons by which servers say that they did not finish."""
 
 _PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,47}")
 _UNKNOWN_TOKEN_ID = -1
@@ -34,7 +44,7 @@ class _TopLogprob(msgspec.Struct):
 
 
 class _TokenLogprob(_TopLogprob):
-    top_logprobs: list[_TopLogprob] = []
+    top_logprobs: list[_TopLogprob] | None = None
 
 
 class _Logprobs(msgspec.Struct):
@@ -55,16 +65,16 @@ class _Choice(msgspec.Struct):
     text: str | None = None
     logprobs: _Logprobs | None = None
     finish_reason: str | None = None
-    stop_reason: str | int | None = None
+    stop_reason: str | Integer | None = None
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -74,7 +84,7 @@ class _ErrorObject(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: _ErrorObject | str | None = None
 
@@ -127,7 +137,7 @@ def error_class(body: bytes) -> str:
     """The class that an error body gives itself (`rate_limit_error`, `context_length_exceeded`), '' where it gives no plain word."""
     try:
         reply = _errors.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
     named = (reply.error.code, reply.error.type) if isinstance(reply.error, _ErrorObject) else (reply.type,)
     return next((word for word in named if isinstance(word, str) and _PLAIN_WORD.fullmatch(word)), "")
@@ -138,25 +148,26 @@ class AnswerStream:
 
     def __init__(self, sequence_id: str) -> None:
         self._sequence_id = sequence_id
-        self._buffer = bytearray()
-        self._data: list[bytes] = []
+        self._line = bytearray()
+        self._event = bytearray()
         self._usage: _Usage | None = None
         self._finish: tuple[FinishReason, str | int | None] | None = None
         self.output_tokens = 0
         self.is_complete = False
 
-    def feed(self, data: bytes) -> list[Delta]:
-        """What these bytes add.
+    def feed(self, data: bytes) -> Iterator[Delta]:
+        """What these bytes add, up to where they break if they do. To be read to its end before the next bytes.
 
         Raises:
             StreamBroken: they are no answer.
         """
-        self._buffer += data
-        if len(self._buffer) > MAX_EVENT_BYTES:
+        first, *others = data.split(b"\n")  # only what is new is searched: an event in a thousand pieces costs no more than in one
+        self._line += first
+        for following in others:
+            line, self._line = bytes(self._line), bytearray(following)
+            yield from self._ended_line(line.removesuffix(b"\r"))
+        if len(self._line) + len(self._event) > MAX_EVENT_BYTES:
             raise StreamBroken(f"the remote server sent an event of more than {MAX_EVENT_BYTES} bytes")
-        *lines, rest = bytes(self._buffer).split(b"\n")
-        self._buffer = bytearray(rest)
-        return [delta for line in lines for delta in self._line(line.rstrip(b"\r"))]
 
     def end(self) -> list[Delta]:
         """The stream's end: the last delta, if it has not been given.
@@ -166,22 +177,27 @@ class AnswerStream:
         """
         if self.is_complete:
             return []
-        if self._finish is None:
+        if not self.has_finished:
             raise StreamBroken("the remote server ended its stream in the middle of the answer")
         return [self._last()]
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether the answer is whole; its counts may still come."""
+        return self._finish is not None
 
     def cancelled(self) -> Delta:
         """The delta that ends a cancelled sequence."""
         return Delta(sequence_id=self._sequence_id, output_tokens=self.output_tokens, finish_reason="cancelled")
 
-    def _line(self, line: bytes) -> Iterator[Delta]:
+    def _ended_line(self, line: bytes) -> Iterator[Delta]:
         if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-        elif not line and self._data:
-            event, self._data = b"\n".join(self._data), []
-            yield from self._event(event)
+            self._event += line[5:].removeprefix(b" ") + b"\n"
+        elif not line and self._event:
+            event, self._event = bytes(self._event), bytearray()
+            yield from self._ended_event(event)
 
-    def _event(self, event: bytes) -> Iterator[Delta]:
+    def _ended_event(self, event: bytes) -> Iterator[Delta]:
         if self.is_complete:
             return
         if event.strip() == b"[DONE]":
@@ -189,18 +205,20 @@ class AnswerStream:
             return
         try:
             chunk = _chunks.decode(event)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise StreamBroken("the remote server sent an event that is not a chunk of an answer") from None
         if chunk.error is not None:
             raise StreamBroken(f"the remote server failed in its stream{_named(event)}")
         self._usage = chunk.usage or self._usage
-        for choice in chunk.choices:
+        for choice in chunk.choices or ():
             yield from self._choice(choice)
 
     def _choice(self, choice: _Choice) -> Iterator[Delta]:
         text = (choice.delta.content if choice.delta is not None else choice.text) or ""
         logprobs = _logprobs(choice.logprobs) if choice.logprobs is not None else ()
         self.output_tokens += len(logprobs) or bool(text)
+        if choice.finish_reason in _GIVEN_UP:
+            raise StreamBroken("the remote server gave the answer up")
         if choice.finish_reason is not None:
             self._finish = (_finish_reason(choice.finish_reason), choice.stop_reason)
         if text or logprobs:
@@ -209,14 +227,14 @@ class AnswerStream:
     def _last(self) -> Delta:
         assert self._finish is not None, "only a finished answer has a last delta"
         self.is_complete = True
-        usage = self._usage or _Usage(completion_tokens=self.output_tokens)
-        self.output_tokens = usage.completion_tokens
+        usage = self._usage or _Usage()
+        self.output_tokens = self.output_tokens if usage.completion_tokens is None else usage.completion_tokens
         details = usage.prompt_tokens_details
         return Delta(
             sequence_id=self._sequence_id,
-            prompt_tokens=usage.prompt_tokens,
+            prompt_tokens=usage.prompt_tokens or 0,
             cached_tokens=(details.cached_tokens or 0) if details is not None else 0,
-            output_tokens=usage.completion_tokens,
+            output_tokens=self.output_tokens,
             finish_reason=self._finish[0],
             stop_reason=self._finish[1],
         )
@@ -255,7 +273,7 @@ def _chat_logprob(token: _TokenLogprob) -> TokenLogprob:
         text=token.token,
         bytes_=_bytes(token),
         logprob=token.logprob,
-        top=tuple((_UNKNOWN_TOKEN_ID, other.token, _bytes(other), other.logprob) for other in token.top_logprobs),
+        top=tuple((_UNKNOWN_TOKEN_ID, other.token, _bytes(other), other.logprob) for other in token.top_logprobs or ()),
     )
 
 

@@ -142,4 +142,5 @@ class ManagedReplica:
             rss_bytes=figures.rss_bytes,
             weights_bytes=ready.weights_bytes if ready else 0,
             ready_s=None if self.ready_after_ns is None else self.ready_after_ns / clock.NS_PER_S,
+            registered=self.registered,
         )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from halcyon import clock
 from halcyon.config.settings import ModelSettings, TenantSettings
 from halcyon.core.actions import Refusal
@@ -88,7 +90,9 @@ class FleetService:
         return True, ""
 
     def _live(self, call: InferenceCall, meant: Resolved, tenant: TenantSettings, request_id: str) -> LiveRequest:
-        request = _request(call, meant, self._catalog.find(meant.model, meant.version), tenant, request_id, now=self._loop.now())
+        settings = self._catalog.find(meant.model, meant.version)
+        call = _with_defaults(call, settings)
+        request = _request(call, meant, settings, tenant, request_id, now=self._loop.now())
         generation = LiveGeneration(
             request_id,
             model=meant.model,
@@ -111,6 +115,13 @@ class FleetService:
         live = self._traffic.forget(generation.request_id)
         if live is not None:
             self._ended(live)
+
+
+def _with_defaults(call: InferenceCall, settings: ModelSettings | None) -> InferenceCall:
+    """What the client left out of its sampling, as the model's settings have it."""
+    known = {name: getattr(settings, name, None) for name in call.unsaid}
+    said = {name: value for name, value in known.items() if value is not None}
+    return msgspec.structs.replace(call, sampling=msgspec.structs.replace(call.sampling, **said)) if said else call
 
 
 def _request(

@@ -27,6 +27,7 @@ class Identity:
     state_dir: str
     fleet: str
     started_ns: int
+    fleet_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,24 +70,26 @@ class Report:
             replicas=self.replicas(),
             models=self.models(),
             store=owners.store(),
+            fleet_digest=identity.fleet_digest,
         )
 
     def state(self) -> Literal["starting", "ready", "degraded", "draining"]:
-        """`starting` until every replica's first start came to an end; then it never says so again."""
+        """`starting` until every replica's first start came to an end; then it never says so again. `ready` takes one that is."""
         if self._owners.draining():
             return "draining"
         replicas = self._owners.supervisor.replicas()
         self._settled = self._settled or all(replica.is_settled for replica in replicas)
         if not self._settled:
             return "starting"
-        return "ready" if all(replica.lifecycle.state in {"ready", "draining"} for replica in replicas) else "degraded"
+        states = {replica.lifecycle.state for replica in replicas}
+        return "ready" if {"ready"} <= states <= {"ready", "draining"} else "degraded"
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         """All replicas."""
         return self._owners.supervisor.statuses(self._owners.core.outstanding())
 
     def models(self) -> tuple[ModelStatus, ...]:
-        """Every version of every model."""
+        """Every version of every model; a registered one only while it has a replica, so that its removal makes nobody unready."""
         owners = self._owners
         queued = owners.core.queued()
         replicas = owners.supervisor.replicas()
@@ -109,6 +112,7 @@ class Report:
                 tpot_ms=model.tpot_ms,
             )
             for model in owners.catalog
+            if owners.catalog.is_of_fleet(model.name, model.version) or there[model.name, model.version]
         )
 
     def snapshot(self) -> Snapshot:

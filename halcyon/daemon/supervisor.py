@@ -4,7 +4,7 @@ Rules
 - A replica's troubles are its own: every one has its own restart policy, and no start waits for another.
 - Leaving goes in order: out of selection first, then empty, then ended. The core says when it is empty.
 - The core hears of a loss before the next start begins, and of a replica that was given up that it is removed.
-- At the daemon's end every worker is ended and waited for.
+- At the daemon's end every worker is ended and waited for, also one whose start was still under way or whose replica is removed already.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 
 from halcyon import clock
@@ -67,6 +67,8 @@ class Supervisor:
         self._restarts = restarts
         self._replicas: dict[str, ManagedReplica] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._lives: set[asyncio.Task[None]] = set()
+        self._links: set[Link] = set()
         self._closing = False
 
     # ---- looking -----------------------------------------------------------------------------------------------------
@@ -98,11 +100,12 @@ class Supervisor:
 
     # ---- coming ------------------------------------------------------------------------------------------------------
 
-    def free_id(self, model: ModelSettings, *, registered: bool = False) -> str:
-        """The next id for a replica of the version. Registered ones are counted apart, so that no fleet file can take their ids."""
+    def free_id(self, model: ModelSettings, *, registered: bool = False, promised: Container[str] = ()) -> str:
+        """The next id for a replica of the version. Registered ones are counted apart, so that no fleet file can take their ids.
+        promised: ids that are as good as taken."""
         stem = f"{model.name}-{model.version}-r" if registered else ""
         ids = (f"{stem}{i}" if stem else id_of_replica(model.name, model.version, i) for i in itertools.count())
-        return next(replica_id for replica_id in ids if replica_id not in self._replicas)
+        return next(replica_id for replica_id in ids if replica_id not in self._replicas and replica_id not in promised)
 
     def add(self, model: ModelSettings, *, index: int = 0, replica_id: str = "", registered: bool = False) -> ManagedReplica:
         """One more replica of a version, the `index`-th; its start begins at once."""
@@ -172,36 +175,39 @@ class Supervisor:
         self._closing = True
         for replica in self._replicas.values():
             self._cancel_timer(replica)
-        links = [replica.link for replica in self._replicas.values() if replica.link is not None]
-        for link in links:
+        for link in self._links:
             link.terminate()
-        waits = [asyncio.ensure_future(link.wait_gone()) for link in links]
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=grace_s + 1)
-            for link, wait in zip(links, waits, strict=True):
-                if wait in late:
-                    link.kill()
-            await asyncio.gather(*waits)
+        if self._lives:  # a start under way ends its worker itself, as soon as it has one
+            await asyncio.wait(self._lives, timeout=grace_s + 1)
+        for link in self._links:
+            link.kill()
+        if self._lives:
+            await asyncio.wait(self._lives)
 
     # ---- one start ---------------------------------------------------------------------------------------------------
 
     def _start(self, replica: ManagedReplica) -> None:
         replica.starting(now=self._ports.now())
         self._note(replica, "starting")
-        self._tasks.spawn(f"start of {replica.replica_id}", self._launched(replica))
+        life = self._tasks.spawn(f"one life of {replica.replica_id}", self._live(replica))
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
 
-    async def _launched(self, replica: ManagedReplica) -> None:
+    async def _live(self, replica: ManagedReplica) -> None:
+        """From the start to the instant at which nothing of it is left."""
         start = _Start(self, replica)
         try:
             link = await self._launch(replica, start.on_frame, start.on_lost)
         except WorkerFailure as error:
             start.on_lost(error.message, None)
             return
-        if start.is_lost:
-            return
-        replica.link = link
-        if self._closing or replica.lifecycle.state in {"draining", "removed"}:
-            link.terminate()
+        self._links.add(link)
+        if not start.is_lost:
+            replica.link = link
+            if self._closing or replica.lifecycle.state in {"draining", "removed"}:
+                link.terminate()
+        await link.wait_gone()
+        self._links.discard(link)
 
     def _heard(self, replica: ManagedReplica, frame: FromWorker) -> None:
         match frame:
@@ -233,6 +239,8 @@ class Supervisor:
 
     def _lost(self, replica: ManagedReplica, reason: str, fatal: Fatal | None) -> None:
         replica.gone()
+        if replica.lifecycle.state == "removed":
+            return  # while its start was under way; its id may be another's by now
         self._traffic.replica_lost(replica.replica_id, reason)
         if replica.removing:
             self._removed(replica)

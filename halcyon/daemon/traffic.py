@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -24,6 +24,7 @@ from halcyon.daemon.link import Link
 from halcyon.errors import RequestError, WorkerFailure, request_errors_by_code
 from halcyon.wire.frames import Cancel, Iteration, Sequence, SequenceFailed, Submit
 from halcyon.wire.inference import InferenceCall
+from halcyon.worker.link import WorkerBusy
 
 
 @dataclass(slots=True)
@@ -39,11 +40,12 @@ class LiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """One sequence on one replica."""
+    """One sequence on one replica. unwanted: it was cancelled, so only its end still matters, and only to the core."""
 
     live: LiveRequest
     index: int
     replica_id: str
+    unwanted: bool = False
 
 
 class Traffic:
@@ -86,7 +88,7 @@ class Traffic:
             return  # the replica's loss is on its way
         try:
             link.send(Submit(order.batch_id, tuple(sequence for sequences in per_request for sequence in sequences)))
-        except WorkerFailure:
+        except WorkerFailure:  # too large together, or too much for now: each may still fit
             for live, sequences in zip(lives, per_request, strict=True):
                 self._send_alone(link, live, Submit(order.batch_id, sequences), order.replica_id)
 
@@ -97,8 +99,11 @@ class Traffic:
             live.generation.fail(error_of(order.refusal, param=live.param), now=now)
 
     def cancel(self, order: CancelOrder) -> None:
-        """Stops what runs for the request on the replica."""
-        self._cancel(order.replica_id, self._ids_of(order.request_id, order.replica_id))
+        """Stops what runs for the request on the replica. A link may report the end before this returns: it is no answer."""
+        sequence_ids = self._ids_of(order.request_id, order.replica_id)
+        for sequence_id in sequence_ids:
+            self._running[sequence_id] = replace(self._running[sequence_id], unwanted=True)
+        self._cancel(order.replica_id, sequence_ids)
 
     # ---- frames of replicas ------------------------------------------------------------------------------------------
 
@@ -154,21 +159,20 @@ class Traffic:
         return sequences
 
     def _send_alone(self, link: Link, live: LiveRequest, submit: Submit, replica_id: str) -> None:
-        """Many large prompts do not fit into one frame; one that does not fit alone is refused."""
+        """Many large prompts do not fit into one frame; one that does not fit alone is refused, or waits where there is no room yet."""
         try:
             link.send(submit)
+        except WorkerBusy:
+            self._unsent(live, submit, replica_id, code="overloaded", message="the replica has too much to read; retry later", busy=True)
         except WorkerFailure:
-            for sequence in submit.sequences:
-                del self._running[sequence.sequence_id]
-            self._handle(
-                RequestFailed(
-                    request_id=live.request.request_id,
-                    replica_id=replica_id,
-                    code="payload_too_large",
-                    message="the prompt is too large to be sent to a replica; send a shorter one, or a smaller n",
-                    retryable=False,
-                )
-            )
+            message = "the prompt is too large to be sent to a replica; send a shorter one, or a smaller n"
+            self._unsent(live, submit, replica_id, code="payload_too_large", message=message, busy=False)
+
+    def _unsent(self, live: LiveRequest, submit: Submit, replica_id: str, *, code: str, message: str, busy: bool) -> None:
+        for sequence in submit.sequences:
+            del self._running[sequence.sequence_id]
+        request_id = live.request.request_id
+        self._handle(RequestFailed(request_id=request_id, replica_id=replica_id, code=code, message=message, retryable=busy, busy=busy))
 
     def _deliver(self, replica_id: str, frame: Iteration) -> tuple[dict[str, SequencesFinished], list[str]]:
         """Hands deltas to their readers. Returns what finished, by request, and the unknown sequences that still produce."""
@@ -181,7 +185,8 @@ class Traffic:
                 if delta.finish_reason is None:
                     unknown.append(delta.sequence_id)
                 continue
-            running.live.generation.push(running.index, delta, now=now)
+            if not running.unwanted:
+                running.live.generation.push(running.index, delta, now=now)
             if delta.finish_reason is not None:
                 del self._running[delta.sequence_id]
                 _count_finished(finished, running, delta.output_tokens)

@@ -30,6 +30,8 @@ def count_only(arrivals: list[Arrival], law: BatchLaw, *, max_batch: int, horizo
 def deadline_aware_per_s(arrivals: list[Arrival], law: BatchLaw, *, max_batch: int, horizon_s: float) -> float:
     """The fluid line of one device, requests a second."""
     by_size = sorted((arrival.tokens, arrival.span_ns / NS_PER_MS) for arrival in arrivals)
+    if not by_size:
+        return 0.0
     spans = sorted({span for _, span in by_size})
     total = 0.0
     for share, slowness in _phases(law, horizon_s):

@@ -131,6 +131,8 @@ class ContinuousReplica:
         self.now = 0
         self.busy_ns = 0
         self.wasted_prefill_tokens = 0
+        self.slot_steps = 0
+        self.useful_steps = 0
 
     def run(self) -> list[Fate]:
         """Every prompt to its end."""
@@ -168,7 +170,9 @@ class ContinuousReplica:
         self.busy_ns += duration_ns
         decoded = list(self._decoding.values())
         self._finish_chunks(chunks)
+        self.slot_steps += len(decoded)
         for sequence in decoded:
+            self.useful_steps += sequence.generated < sequence.fate.prompt.output_tokens
             self._token(sequence)
         self._policy.observe(duration_ns=duration_ns, running=running, prefill_tokens=prompt_tokens)
         return True

@@ -29,6 +29,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         detail: what it is doing or why it is not ready; `progress` in [0, 1] where known.
         restarts: how often it was started again; next_restart_s: until the next try; `None` when none is planned.
         outstanding: sequences dispatched and not ended. kv_*: blocks.
+        registered: by an operator at run time, and kept for the next daemon of this state directory; not of the fleet file.
     """
 
     replica_id: str
@@ -59,6 +60,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     rss_bytes: int = 0
     weights_bytes: int = 0
     ready_s: float | None = None
+    registered: bool = False
 
 
 class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +99,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     Fields:
         state: `starting` until every replica is ready or given up, then `ready` or `degraded`; `draining` at the end.
+        fleet_digest: of the settings that the fleet file held when the daemon read it; see `halcyon.config.load.fleet_digest`.
     """
 
     pid: int
@@ -114,6 +117,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[ReplicaStatus, ...]
     models: tuple[ModelStatus, ...]
     store: StoreStatus
+    fleet_digest: str = ""
 
 
 class DownRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +127,10 @@ class DownRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Register a remote OpenAI-compatible server as one more replica of (model, version)."""
+    """Register a remote OpenAI-compatible server as one more replica of (model, version).
+
+    `new`: make the model where there is none of that name; without it an unknown one is refused.
+    """
 
     model: str
     url: str
@@ -132,6 +139,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True):
     api_key_env: str = ""
     max_batch: int = 32
     max_context: int = 2048
+    new: bool = False
 
 
 class ReplicaList(msgspec.Struct, frozen=True, kw_only=True):

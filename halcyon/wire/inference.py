@@ -23,6 +23,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
         lane, session_key, deadline_ms, ttft_ms, tpot_ms: "" / None where the client said nothing.
         input_bytes: size of the prompt text in UTF-8, for the estimate of its tokens.
         replica_id: pin to one replica; "" for the router's choice.
+        unsaid: fields of `sampling` the client left out and the model's settings may fill: `temperature`, `top_p`.
     """
 
     model: str
@@ -42,6 +43,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
     return_token_ids: bool = False
     replica_id: str = ""
     endpoint: Literal["infer", "completions", "chat"] = "infer"
+    unsaid: tuple[Literal["temperature", "top_p"], ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ class ChildProcess:
         """Starts it with `inherit_fd` open and `environment` on top of ours.
 
         Raises:
-            OSError: the program cannot be run.
+            OSError: the program cannot be run, or not watched.
         """
         self._process = subprocess.Popen(
             command,
@@ -36,7 +37,12 @@ class ChildProcess:
         self.exit_status: int | None = None
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._await_exit, name=f"exit-of-{self.pid}", daemon=True).start()
+        try:
+            threading.Thread(target=self._await_exit, name=f"exit-of-{self.pid}", daemon=True).start()
+        except RuntimeError as error:  # no thread to be had: a process that nobody watches must not be
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+            raise OSError(errno.EAGAIN, "no thread could be started to watch it") from error
 
     def signal_group(self, number: signal.Signals) -> None:
         """To every process of its group; nothing once it is reaped."""

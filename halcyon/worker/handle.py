@@ -4,7 +4,8 @@ Rules
 - `on_frame` gets every frame but `Hello` and `Fatal`, in order, and none after `on_lost`. Neither is called before `launch` has returned.
 - `on_lost` is called exactly once, whatever happens and in whatever combination: the end of the stream, an exit, a broken frame, a wrong
   protocol, silence, no progress, a worker that does not read, or an end that was asked for. The process group is killed right before.
-- `send` never waits. What a worker does not read is bounded by bytes and by time.
+- `send` never waits. What a worker does not read is bounded by bytes (then it is busy) and by time (then it is lost): a burst of large
+  prompts proves nothing against a worker that is reading them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class WorkerSpec:
     Attributes:
         log_path: takes the worker's standard output and error; empty inherits the daemon's.
         environment: set for the worker beside what it inherits (thread counts, device visibility).
-        max_unread_bytes: kept for a worker that does not read; over it the worker is lost.
+        max_unread_bytes: of work that it has not read yet; what is over it is not taken.
         program: what to run; `--fd`, `--parent` and `--log` are added.
     """
 
@@ -75,13 +76,16 @@ class WorkerHandle:
         Raises:
             WorkerFailure: the process could not be started.
         """
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _unstarted(spec, error) from error
         ours.setblocking(False)
         try:
             handle = cls(spec, theirs, on_frame=on_frame, on_lost=on_lost)
         except OSError as error:
             ours.close()
-            raise WorkerFailure(f"replica {spec.replica_id}: no worker process could be started: {error}") from error
+            raise _unstarted(spec, error) from error
         finally:
             theirs.close()
         await handle._connect(ours)
@@ -126,10 +130,10 @@ class WorkerHandle:
         """Queues one frame; returns at once. After the loss it does nothing.
 
         Raises:
-            WorkerFailure: the frame itself cannot be written (its size, its text); nothing was sent.
+            WorkerBusy: too much lies unread before it. WorkerFailure: the frame itself cannot be written (its size, its text).
+                Nothing was sent.
         """
-        if not self._link.send(frame):
-            self._lose(f"it left more than {self._spec.max_unread_bytes} bytes unread")
+        self._link.send(frame)
 
     def stop(self) -> None:
         """Asks an empty worker to exit by itself; SIGTERM and SIGKILL follow if it does not. `on_lost` is called when it ends."""
@@ -240,8 +244,10 @@ class WorkerHandle:
     def _end_soon(self) -> None:
         """Loses the worker once both the stream's end and the exit are known, or one of them has waited long enough."""
         if self._stream_is_over and self.exit_status is not None:
-            self._lose(self._describe_end())
-            self._gone.set()
+            try:
+                self._lose(self._describe_end())
+            finally:
+                self._gone.set()  # whatever the owner makes of it, whoever waits for the end must not wait for ever
         elif not self._is_lost:
             self._loop.call_later(LAST_WORDS_S, self._lose_by_end)
 
@@ -262,6 +268,10 @@ class WorkerHandle:
         self._link.close()
         self._child.signal_group(signal.SIGKILL)
         self._on_lost(reason, self._fatal)
+
+
+def _unstarted(spec: WorkerSpec, error: OSError) -> WorkerFailure:
+    return WorkerFailure(f"replica {spec.replica_id}: no worker process could be started: {error}")
 
 
 def _command(spec: WorkerSpec, fd: int) -> list[str]:

@@ -6,8 +6,12 @@ import asyncio
 from typing import Protocol, cast
 
 from halcyon.errors import WorkerFailure
-from halcyon.wire.frames import FromWorker, ToWorker
+from halcyon.wire.frames import FromWorker, Submit, ToWorker
 from halcyon.wire.framing import FrameDecoder, encode_frame
+
+
+class WorkerBusy(WorkerFailure):
+    """The worker has more to read than may wait for it; nothing was sent. A matter of moments, unless it does not read at all."""
 
 
 class LinkOwner(Protocol):
@@ -49,19 +53,19 @@ class Link(asyncio.Protocol):
         if self._transport is not None and not self._closed:
             self._transport.resume_reading()
 
-    def send(self, frame: ToWorker) -> bool:
-        """Queues a frame without waiting; False when the bound on unread bytes forbids it. Nothing after the close.
+    def send(self, frame: ToWorker) -> None:
+        """Queues a frame without waiting. Nothing after the close. Only work is held to the bound: a cancellation is small and must go.
 
         Raises:
-            WorkerFailure: the frame cannot be written; nothing was sent.
+            WorkerBusy: too much lies unread before it. WorkerFailure: the frame cannot be written. Nothing was sent.
         """
         data = encode_frame(frame)
         if self._transport is None or self._closed:
-            return True
-        if self._transport.get_write_buffer_size() + len(data) > self._max_unread_bytes:
-            return False
+            return
+        unread_bytes = self._transport.get_write_buffer_size()
+        if isinstance(frame, Submit) and unread_bytes + len(data) > self._max_unread_bytes:
+            raise WorkerBusy(f"{unread_bytes} bytes lie unread before the worker; send when it has caught up")
         self._transport.write(data)
-        return True
 
     def close(self) -> None:
         """Drops the connection and what is unsent; `stream_ended` follows."""

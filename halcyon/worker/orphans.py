@@ -43,11 +43,19 @@ def identify(pid: int) -> LiveWorker | None:
 
 
 def record(state_dir: Path, pids: Iterable[int]) -> None:
-    """Replaces the note by these workers; call it after every launch and every end. Those already gone are left out."""
+    """Replaces the note by these workers; call it after every launch and every end. Those already gone are left out.
+
+    Raises:
+        OSError: the note cannot be written; the one before it stands.
+    """
     workers = [worker for pid in pids if (worker := identify(pid)) is not None]
     fresh = state_dir / f"{_NOTE}.{os.getpid()}"
-    fresh.write_bytes(msgspec.json.encode(workers))
-    fresh.replace(state_dir / _NOTE)
+    try:
+        fresh.write_bytes(msgspec.json.encode(workers))
+        fresh.replace(state_dir / _NOTE)
+    except OSError:
+        fresh.unlink(missing_ok=True)  # on a full disk every start would leave another one
+        raise
 
 
 def reap(state_dir: Path) -> list[int]:

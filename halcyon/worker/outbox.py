@@ -2,7 +2,7 @@
 
 Rule: whoever puts a frame never waits. A daemon that has left `MAX_WAITING_FRAMES` unread is gone or stuck, and a worker does not outlive
 its daemon, so a full queue ends the process instead of growing or blocking the engine. Leaving goes through the same queue: what was put
-before `leave` is written before the process ends.
+before `leave` is written before the process ends. What one iteration brought may be larger than a frame: it then goes in several.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import socket
 from dataclasses import dataclass
 from enum import IntEnum
 
-from halcyon.wire.frames import FromWorker
+import msgspec
+
+from halcyon.errors import WorkerFailure
+from halcyon.wire.frames import FromWorker, Iteration, SequenceFailed
 from halcyon.wire.framing import encode_frame
 
 MAX_WAITING_FRAMES = 16_384
@@ -72,7 +75,7 @@ class Outbox:
         data = bytearray()
         item = self._waiting.get()
         while not isinstance(item, _Leave):
-            data += encode_frame(item)
+            data += encoded(item)
             if len(data) >= _MAX_JOINED_BYTES or self._waiting.empty():
                 return data, None
             item = self._waiting.get()
@@ -83,3 +86,30 @@ class Outbox:
             self._connection.sendall(data)
         except OSError:
             os._exit(WorkerExit.DAEMON_GONE)
+
+
+def encoded(frame: FromWorker) -> bytes:
+    """The frame's bytes; those of several frames where an iteration's deltas do not fit into one. A single delta that fits nowhere (an
+    answer of tens of megabytes) becomes the failure of its sequence.
+
+    Raises:
+        WorkerFailure: the frame cannot be written, however small its parts.
+    """
+    try:
+        return encode_frame(frame)
+    except WorkerFailure:
+        if not isinstance(frame, Iteration) or not frame.deltas:
+            raise
+    if len(frame.deltas) == 1:
+        return encoded(_too_large(frame.deltas[0].sequence_id)) + encoded(msgspec.structs.replace(frame, deltas=()))
+    half = len(frame.deltas) // 2
+    rest = msgspec.structs.replace(frame, deltas=frame.deltas[half:], duration_ns=0, decode_tokens=0, prefill_tokens=0)  # counted once
+    return encoded(msgspec.structs.replace(frame, deltas=frame.deltas[:half])) + encoded(rest)
+
+
+def _too_large(sequence_id: str) -> SequenceFailed:
+    return SequenceFailed(
+        sequence_id=sequence_id,
+        code="payload_too_large",
+        message="the answer is too large to be sent in one piece; ask for fewer tokens or fewer log-probabilities",
+    )

@@ -1,20 +1,23 @@
 """Stands where `python -m halcyon.daemon` stands: writes down how it was called, then follows `plan.json` in its state directory.
 
-Plan: `statuses` (the last one stays), or `last_words` and `log` to die with. `down` ends it.
+Plan: `statuses` (the last one stays); `down` ends it. Where `death.json` is, it dies at once, as that says.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
+from typing import Any
 
 STATE = Path(sys.argv[sys.argv.index("--state-dir") + 1])
-PLAN = json.loads((STATE / "plan.json").read_text())
+DEATH = STATE / "death.json"
+PLAN = json.loads((STATE / "plan.json").read_text()) if not DEATH.exists() else {}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,13 +48,26 @@ class Handler(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
+def _die(plan: dict[str, Any]) -> None:
+    """Leaves its last words; a negative status is a signal."""
+    if plan["once"]:
+        DEATH.unlink()
+    if plan["end"]:
+        os.kill(plan["end"], signal.SIGKILL)
+    with (STATE / "halcyond.log").open("a") as log:
+        log.write(plan["log"])
+    print(plan["last_words"], file=sys.stderr, flush=True)
+    if plan["status"] < 0:
+        os.kill(os.getpid(), -plan["status"])
+    sys.exit(plan["status"])
+
+
 def main() -> None:
     """Follows the plan."""
     called = {"arguments": sys.argv[1:], "pid": os.getpid(), "session": os.getsid(0), "stdin": os.readlink("/proc/self/fd/0")}
     (STATE / "called.json").write_text(json.dumps(called))
-    if "last_words" in PLAN:
-        (STATE / "halcyond.log").open("a").write(PLAN["log"])
-        sys.exit(PLAN["last_words"])
+    if DEATH.exists():
+        _die(json.loads(DEATH.read_text()))
     ThreadingUnixStreamServer.daemon_threads = True
     with ThreadingUnixStreamServer(str(STATE / "halcyon.sock"), Handler) as server:
         server.serve_forever(poll_interval=0.01)

@@ -12,7 +12,21 @@ from scripted_control import ScriptedControl
 from halcyon.cli import checks
 from halcyon.config.paths import socket_path
 
-NAMES = ["python", "torch", "cuda", "transformers", "memory", "cores", "disk", "state dir", "socket", "model cache", "uvloop", "pip"]
+NAMES = [
+    "python",
+    "torch",
+    "cuda",
+    "transformers",
+    "gguf",
+    "memory",
+    "cores",
+    "disk",
+    "state dir",
+    "socket",
+    "model cache",
+    "uvloop",
+    "pip",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +115,37 @@ def test_model_cache_is_counted(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"x" * 1000)
     assert checks.check_model_cache(tmp_path).found.startswith("2 entries, ")
+
+
+@pytest.mark.parametrize("below", ["", "state", "a/b/c"])
+def test_a_state_dir_under_a_file_fails(tmp_path: Path, below: str) -> None:
+    """A state directory that is a file, or below one, cannot be had: fail with a remedy, and its socket is simply not there."""
+    file = tmp_path / "file"
+    file.touch()
+    found = checks.check_state_dir(file / below)
+    assert (found.verdict, "--state-dir" in found.remedy) == ("fail", True)
+    assert checks.check_socket(file / below / "halcyon.sock").verdict == "ok"
+
+
+def test_names_that_no_file_system_takes_fail(tmp_path: Path) -> None:
+    """A part of 300 bytes is named before mkdir would fail at it."""
+    directory = tmp_path / ("x" * 300) / "state"
+    assert checks.check_state_dir(directory).verdict == "fail"
+    assert checks.check_socket(socket_path(directory)).verdict == "ok"
+
+
+def test_a_cache_below_a_device_or_file_fails(command: Command, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that cannot be a directory is named as such, not measured as a disk."""
+    (state / "file").touch()
+    monkeypatch.setenv("HALCYON_CACHE_DIR", str(state / "file" / "cache"))
+    outcome = command("doctor", "--json")
+    disk = next(check for check in outcome.document["checks"] if check["name"] == "disk")
+    assert (outcome.code, disk["verdict"], disk["found"]) == (1, "fail", f"{state / 'file'} is not a directory")
+
+
+def test_what_converts_a_gguf_is_named_when_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `accelerate` the demo's model cannot be converted: doctor warns and says what to install."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else object())
+    found = checks.check_gguf()
+    assert (found.verdict, found.found) == ("warn", "accelerate not installed")
+    assert "halcyon[demo]" in found.remedy

@@ -70,6 +70,18 @@ def test_a_whole_life(command: Command, up: dict[str, object]) -> None:
     assert command("status").code == 3
 
 
+def test_an_edited_fleet_is_noticed(command: Command, up: dict[str, object]) -> None:
+    """The real daemon says what it read: up after a new comment changes nothing, up after a new number exits with 5, and it goes on."""
+    path = Path(str(up["fleet"]))
+    path.write_text(f"# a comment\n{FLEET}")
+    assert command("up", "--fleet", str(path)).code == 0
+    path.write_text(FLEET.replace("overhead_ms = 1.0", "overhead_ms = 2.0"))
+    outcome = command("up", "--fleet", str(path))
+    assert outcome.code == 5
+    assert "has changed since" in outcome.err
+    assert command("infer", "m", "Hello", "--max-tokens", "2").code == 0
+
+
 def test_every_request_field_is_understood(command: Command, up: dict[str, object]) -> None:
     """Each option of infer is one that the real endpoint takes."""
     flags = "--version v1 --system Brief. --max-tokens 3 --temperature 0 --top-p 0.5 --top-k 4 --seed 7 --stop X --stop Y"

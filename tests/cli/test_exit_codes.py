@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from outcome import Command
 from scripted_control import ScriptedControl
 
 from halcyon.config.paths import socket_path
-from halcyon.errors import ExitCode, request_errors_by_code
+from halcyon.errors import ExitCode, NotFound, request_errors_by_code
 from halcyon.wire.control import Status
 
 EXPECTED = {
@@ -167,3 +169,41 @@ def test_status_keys_are_those_of_the_wire() -> None:
         "models",
         "store",
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("status >&-", 0, ""),
+        ("status --json <&- >&- 2>&-", 0, ""),
+        ("status >/dev/full", 1, "halcyon: The system refused: No space left on device."),
+        ("infer m - <&-", 2, "halcyon: TEXT is empty."),
+        ("replica drain none 2>&-", 4, ""),
+        ("replica drain none 2>/dev/full", 4, ""),
+    ],
+)
+def test_streams_that_take_nothing(state: Path, daemon: ScriptedControl, words: str, code: int, said: str) -> None:
+    """With a standard stream closed or full the exit status is still the command's own, and a reason that can be told is told."""
+    if "none" in words:
+        daemon.error = NotFound("no such replica")
+    done = subprocess.run(["sh", "-c", f"exec {sys.executable} -m halcyon.cli {words}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.startswith(said) if said else done.stderr == ""
+    assert "fault of its own" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "x" * 300])
+def test_a_state_dir_that_cannot_be(command: Command, state: Path, tmp_path: Path, name: str) -> None:
+    """A state directory that is a file, below one, or has too long a name: no daemon runs there (3), and none can be started (2)."""
+    (tmp_path / "file").touch()
+    assert command("status", "--state-dir", str(tmp_path / name)).code == 3
+    outcome = command("up", "--state-dir", str(tmp_path / name))
+    assert outcome.code == 2
+    assert "HALCYON_STATE_DIR" in outcome.err
+
+
+def test_a_state_dir_that_takes_no_file(command: Command, state: Path) -> None:
+    """A place in which the daemon's first words cannot be kept is the operator's to change: exit 2, nothing started."""
+    (state / "startup.log").mkdir()
+    outcome = command("up")
+    assert (outcome.code, "startup.log: cannot be written" in outcome.err) == (2, True)

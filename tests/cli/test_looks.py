@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_status_on_a_terminal_draws_the_kv_cache(command: Command, troubled: Scr
     out = command("status", terminal=True).out
     assert "███░░░░░░░ 16/64" in out or "██░░░░░░░░ 16/64" in out
     assert "\x1b[" in out
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_narrow_terminal_loses_nothing(
+    command: Command, troubled: ScriptedControl, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """Where the columns do not fit, every replica is a list: no id, state, reason or number is cut off or left out, no line too long."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", command("status", terminal=True).out).splitlines()
+    shown = " ".join(" ".join(lines).split())
+    for value in ("m-v1-0 model m@v1 state ready", "16/64", "state waiting why the worker was killed by signal 9", "next try in 4 s"):
+        assert value in shown
+    assert max(len(line) for line in lines) <= columns
+
+
+def test_a_state_is_not_said_twice(command: Command, daemon: ScriptedControl) -> None:
+    """A replica whose detail only repeats its state has none to show."""
+    daemon.statuses = [a_status(replica(state="starting", detail="starting"))]
+    assert command("replica", "list").out.split().count("starting") == 1
 
 
 def test_json_documents_have_the_keys_of_the_wire(command: Command, troubled: ScriptedControl) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,15 @@ import pytest
 from outcome import Command, halcyon_process
 from scripted_control import ScriptedControl, a_status, replica
 
-from halcyon.config.load import DEMO_FLEET
-from halcyon.wire.control import Status
+from halcyon import __version__
+from halcyon.cli.client import ControlClient
+from halcyon.cli.launch import Ending, wait_for_end
+from halcyon.cli.progress import fleet_view
+from halcyon.cli.screen import Screen
+from halcyon.cli.start import Start
+from halcyon.config.load import DEMO_FLEET, fleet_digest, load_fleet
+from halcyon.config.paths import lock_path, socket_path
+from halcyon.wire.control import ModelStatus, Status
 
 FLEET = '[[model]]\nname = "m"\nversion = "v1"\nruntime = "sim"\n'
 STARTING = a_status(replica(state="loading", detail="mapping weights", progress=0.5), state="starting")
@@ -39,9 +47,10 @@ class StandIn:
         """What it will answer."""
         (self._state / "plan.json").write_bytes(msgspec.json.encode({"statuses": statuses}))
 
-    def plan_to_die(self, last_words: str, log: str = "") -> None:
-        """How it will end at once."""
-        (self._state / "plan.json").write_text(json.dumps({"last_words": last_words, "log": log}))
+    def plan_to_die(self, last_words: str, log: str = "", *, status: int = 1, once: bool = False, end: int = 0) -> None:
+        """How it will end at once; `once`: the next one follows the other plan. end: a process that it ends first."""
+        plan = {"last_words": last_words, "log": log, "status": status, "once": once, "end": end}
+        (self._state / "death.json").write_text(json.dumps(plan))
 
     @property
     def called(self) -> dict[str, Any]:
@@ -54,11 +63,17 @@ class StandIn:
         return (self._state / "called.json").exists()
 
     def end(self) -> None:
-        """Ends it, if it still runs."""
+        """Ends every one that was started: our children, also one that has not come to writing down that it was called, and the last one
+        called, which may be the child of a command that has ended."""
+        found = {child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE or self._is_ours(child)}
         if self.was_called and psutil.pid_exists(self.called["pid"]):
-            process = psutil.Process(self.called["pid"])
+            found |= {process for process in (psutil.Process(self.called["pid"]),) if self._is_ours(process)}
+        for process in found:
             process.kill()
             process.wait(20)
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        return str(self._state) in process.cmdline()
 
 
 @pytest.fixture
@@ -97,7 +112,9 @@ def test_up_starts_a_daemon_that_outlives_the_command(command: Command, stand_in
 
 def test_without_a_fleet_it_starts_the_demo(command: Command, stand_in: StandIn) -> None:
     """Without --fleet the daemon gets the fleet file that comes with the package."""
-    stand_in.plan(READY)
+    (demo,) = load_fleet(None).models
+    served = ModelStatus(name=demo.name, version=demo.version, runtime=demo.runtime, source=demo.source, default=True, replicas=1, ready=1)
+    stand_in.plan(a_status(models=(served,)))
     assert command("up").code == 0
     assert stand_in.called["arguments"][3] == str(DEMO_FLEET)
 
@@ -148,6 +165,25 @@ def test_another_fleet_is_refused(command: Command, stand_in: StandIn, fleet: Pa
     assert psutil.pid_exists(stand_in.called["pid"])
 
 
+@pytest.mark.parametrize(
+    ("digest", "version", "code"),
+    [
+        ("of what it reads now", __version__, 0),
+        ("of something else", __version__, 5),
+        ("of something else", "0.0.9", 0),
+        ("", __version__, 0),
+    ],
+)
+def test_an_edited_fleet_is_refused(command: Command, daemon: ScriptedControl, fleet: Path, digest: str, version: str, code: int) -> None:
+    """With the fleet file edited since the daemon read it, however little, up exits with 5 and says what to do; a daemon of another
+    release, or one too old to say what it read, is not accused."""
+    told = fleet_digest(load_fleet(fleet)) if digest == "of what it reads now" else digest
+    daemon.statuses = [a_status(fleet=str(fleet), fleet_digest=told, version=version)]
+    outcome = command("up", "--fleet", str(fleet))
+    assert outcome.code == code
+    assert ("has changed since the daemon (pid 4242) read it. Stop it with `halcyon down" in outcome.err) == (code == 5)
+
+
 def test_foreground_refuses_where_a_daemon_runs(command: Command, stand_in: StandIn, fleet: Path) -> None:
     """--foreground cannot become a daemon that already runs: exit 5, even with the same fleet."""
     stand_in.plan(READY)
@@ -187,6 +223,52 @@ def test_a_daemon_that_dies_before_its_log_is_open(command: Command, stand_in: S
     """What it printed before it had a log is shown instead."""
     stand_in.plan_to_die("ImportError: no module named so")
     assert "ImportError: no module named so" in command("up", "--fleet", str(fleet)).err
+
+
+@pytest.mark.parametrize("status", [2, 5])
+def test_a_daemon_that_refuses_to_start_has_its_exit_status(command: Command, stand_in: StandIn, fleet: Path, status: int) -> None:
+    """What the daemon calls the operator's mistake (an address it cannot have: 2) or a conflict (5) is the same for up; of a mistake
+    the daemon's own line is shown, and nothing runs afterwards."""
+    stand_in.plan_to_die("listen: 10.9.9.9:80: cannot listen there", status=status)
+    outcome = command("up", "--fleet", str(fleet))
+    assert outcome.code == status
+    assert "listen: 10.9.9.9:80: cannot listen there" in outcome.err
+    assert (outcome.err == "halcyon: listen: 10.9.9.9:80: cannot listen there\n") == (status == 2)
+    assert not psutil.pid_exists(stand_in.called["pid"])
+
+
+def test_the_reason_is_shown_beside_the_log(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """A daemon that logged something and then printed why it ends has both shown: the reason is not lost behind the log."""
+    stand_in.plan_to_die("no room for a socket", '{"ts":"T","level":"warning","event":"orphans_ended"}\n')
+    outcome = command("up", "--fleet", str(fleet))
+    assert "T warning orphans_ended\n  no room for a socket" in outcome.err
+
+
+def test_a_daemon_killed_at_its_start_says_by_what(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """A daemon that a signal ended (the kernel, short of memory) is not said to have ended by itself."""
+    stand_in.plan_to_die("", status=-signal.SIGKILL)
+    assert "was ended by SIGKILL" in command("up", "--fleet", str(fleet)).err
+
+
+def test_up_outlasts_a_daemon_that_is_going_down(command: Command, stand_in: StandIn, fleet: Path, state: Path) -> None:
+    """Refused because somebody who answers no more still holds the lock: up waits for its owner to end and starts its own again."""
+    with subprocess.Popen([Path(sys.prefix) / "bin" / "python", "-c", "input()"], stdin=subprocess.PIPE) as owner:
+        lock_path(state).write_text(f"{owner.pid}\n")
+        stand_in.plan(READY)
+        stand_in.plan_to_die("a daemon already owns it", status=5, once=True, end=owner.pid)
+        outcome = command("up", "--fleet", str(fleet), "--json")
+    assert outcome.document["started"] is True
+    assert outcome.document["pid"] == stand_in.called["pid"]
+
+
+def test_the_loser_of_two_starts_joins_the_winner(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """Refused because another start was faster and answers by now: up waits for that fleet and does not call it its own."""
+    stand_in.plan(READY)
+    winner = command("up", "--fleet", str(fleet), "--json").document
+    stand_in.plan_to_die("a daemon already owns it", status=5)
+    with ControlClient(socket_path(fleet.parent)) as client:
+        start = Start(client, fleet, fleet.parent, check=lambda status: None)
+        assert start.wait(None, fleet_view(Screen(as_json=True)), timeout_s=20).pid == winner["pid"] != start.started
 
 
 def test_timeout_leaves_the_daemon_running(command: Command, stand_in: StandIn, fleet: Path) -> None:
@@ -237,6 +319,16 @@ def test_down_waits_until_the_daemon_has_ended(command: Command, stand_in: Stand
     outcome = command("down", "--json")
     assert outcome.document == {"pid": stand_in.called["pid"], "ended": True, "running": 0, "queued": 0}
     assert not psutil.pid_exists(stand_in.called["pid"])
+
+
+def test_a_death_that_nobody_noticed_is_one() -> None:
+    """A process is over when it died, not when its parent looks: in a container nobody may reap it, and down must not wait for that."""
+    script = "import subprocess, sys; print(subprocess.Popen(['true']).pid, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert wait_for_end(pid, 20) == Ending(None)
+        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize("now", [True, False])

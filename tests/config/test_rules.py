@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halcyon.config.capacity import Host
+from halcyon.config.sources import torch_source_problem
 from halcyon.config.units import SIZE_UNITS
+from halcyon.engine.sources.spec import parse_source
 
 Problems = Callable[..., list[str]]
 GIB = SIZE_UNITS["GiB"]
@@ -247,3 +252,16 @@ def test_both_spellings_of_a_size_are_one_key(problems: Problems) -> None:
     """`memory` and `memory_bytes` together are refused, each alone is the same setting."""
     assert problems(sim(memory="'1 GiB'")) == problems(sim(memory_bytes="1073741824")) == []
     assert "expected only one of memory and memory_bytes" in problems(sim(memory="'1 GiB'", memory_bytes="1"))[0]
+
+
+@given(
+    st.one_of(
+        st.from_regex(r"builtin:tiny-llama(\?seed=[0-9]{1,18})?", fullmatch=True),
+        st.from_regex(r"pypi:[A-Za-z0-9._-]{1,8}==[A-Za-z0-9.!+_-]{1,8}", fullmatch=True),
+        st.from_regex(r"hf://[A-Za-z0-9_.-]{1,6}/[A-Za-z0-9_.-]{1,6}(@[A-Za-z0-9_./-]{1,6})?", fullmatch=True),
+    )
+)
+def test_what_a_fleet_file_may_name_can_be_fetched(source: str) -> None:
+    """The engine reads every form of source that the checks let through: no start fails over a spelling that the file was right to use."""
+    if not torch_source_problem(source, Path("/")):
+        parse_source(source)

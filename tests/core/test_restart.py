@@ -67,7 +67,7 @@ def test_what_a_restart_cannot_help_is_given_up_at_once() -> None:
     """A missing model is no reason to start a process five times."""
     outcome = RestartPolicy(rng=random.Random(0)).failed(now=0, retryable=False)
     assert isinstance(outcome, GiveUp)
-    assert "load it again" in outcome.reason
+    assert "`halcyon down` and `halcyon up`" in outcome.reason
 
 
 @given(st.integers(0, 2**32), st.integers(0, 10**18))

@@ -55,7 +55,7 @@ async def test_it_serves_inference_without_a_key(rigs: Rigs) -> None:
     assert answer.json()["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize("content", [b"{", b'{"now": "yes"}', b"[]"])
+@pytest.mark.parametrize("content", [b"{", b'{"now": "yes"}', b"[]", b"[" * 100_000, b'{"x":' * 100_000, b'{"now": "\xff"}'])
 async def test_a_body_that_is_no_order_is_refused(rigs: Rigs, content: bytes) -> None:
     """400 invalid_request in the one form, and nothing happens."""
     rig = await rigs.start(sim_model())

@@ -135,17 +135,41 @@ async def test_a_failure_after_the_first_byte_comes_after_what_was_produced() ->
 
 
 async def test_a_reader_that_does_not_read_is_cut_off_at_the_bound() -> None:
-    """With a bound of 10 tokens the 11th unread one ends the request down to the replica; nothing is kept for it."""
+    """With a bound of 10 tokens, 11 left unread end the request down to the replica when the next comes; nothing is kept for it."""
     told = Told()
     generation = told.generation(buffer_tokens=10)
     generation.start_attempt(dispatch(), now=0)
-    for number in range(1, 11):
-        generation.push(0, token(number), now=MS)
+    for number in range(1, 12):
+        generation.push(0, token(number), now=number * MS)
     assert told.gone == []
-    generation.push(0, token(11), now=MS)
+    generation.push(0, token(12), now=12 * MS)
     assert (told.gone, told.ended) == (["r"], ["client_too_slow"])
     with pytest.raises(ClientTooSlow, match="10 tokens"):
         await anext(generation)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_cut_short_unasked_is_a_failure(stream: bool) -> None:
+    """A replica that ends one of two answers as cancelled without being told to: the request fails, and is not counted as served."""
+    told = Told()
+    generation = told.generation(stream=stream, answers=2)
+    generation.start_attempt(dispatch(), now=0)
+    generation.push(0, token(3, finish_reason="stop"), now=MS)
+    generation.push(1, token(2, finish_reason="cancelled"), now=MS)
+    with pytest.raises(UpstreamFailure, match="before it was complete"):
+        await anext(generation)
+    assert told.ended == ["upstream_failure"]
+
+
+async def test_an_answer_that_comes_at_once_is_no_slow_reader() -> None:
+    """With a bound of 10 tokens, three answers of 20 tokens each in one frame, as a batch replica brings them, are all handed over."""
+    told = Told()
+    generation = told.generation(buffer_tokens=10, answers=3)
+    generation.start_attempt(dispatch(), now=0)
+    for index in range(3):
+        generation.push(index, token(20, "all", finish_reason="length"), now=MS)
+    steps = [text_of(parts) async for parts in generation]
+    assert (steps, told.ended) == (["allallall"], ["ok"])
 
 
 async def test_it_ends_once_whatever_comes_after() -> None:

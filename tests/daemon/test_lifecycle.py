@@ -9,7 +9,7 @@ import signal
 
 import psutil
 import pytest
-from daemon_rig import PATIENCE_S, Rig, Rigs, asked, completion, events, read, sim_model
+from daemon_rig import PATIENCE_S, Rig, Rigs, asked, completion, events, read, sim_model, written
 
 from halcyon.config.settings import DaemonSettings, Limits, SimSettings
 from halcyon.core.restart import RestartSettings
@@ -78,6 +78,30 @@ async def test_the_daemons_end_leaves_no_worker(rigs: Rigs) -> None:
     await rigs.close()
     assert [pid for pid in pids if pid is not None and psutil.pid_exists(pid)] == []
     assert not rig.state_dir.exists() or not (rig.state_dir / "halcyon.sock").exists()
+
+
+async def test_an_end_waits_for_a_start_under_way(rigs: Rigs) -> None:
+    """A replica whose start has only just been ordered when the daemon ends leaves no process, not even a dead one that nobody reaped."""
+    rig = await rigs.start(sim_model())
+    rig.daemon.fleet.supervisor.add(sim_model(), index=1)
+    await rigs.close_daemons()
+    assert workers_left() == []
+
+
+async def test_a_replica_removed_while_it_starts_is_gone_for_good(rigs: Rigs) -> None:
+    """Removed before its process exists: it is never ready, its id is free again, its worker ends and the daemon's log knows no error."""
+    rig = await rigs.start(sim_model())
+    supervisor = rig.daemon.fleet.supervisor
+    first = supervisor.add(sim_model(), index=1)
+    assert supervisor.remove(first.replica_id).lifecycle.state == "removed"
+    second = supervisor.add(sim_model(), index=1)
+    assert second.replica_id == first.replica_id
+    status = await rig.until(lambda s: len(s.replicas) == 2 and all(r.state == "ready" for r in s.replicas))
+    await rig.answer(asked(tokens=3, replica_id=second.replica_id))
+    await rigs.close_daemons()
+    assert [r.restarts for r in status.replicas] == [0, 0]
+    assert workers_left() == []
+    assert '"level":"error"' not in written(rig)
 
 
 async def test_a_worker_that_keeps_dying_is_given_up_and_says_why(rigs: Rigs) -> None:
@@ -167,6 +191,19 @@ async def test_a_history_that_cannot_be_written_never_stops_serving(rigs: Rigs) 
     assert len(text.split()) == 4
     await rig.until(lambda s: bool(s.store.degraded))
     assert b"halcyon_store_degraded 1.0" in rig.daemon.fleet.metrics.text()
+
+
+def workers_left() -> list[int]:
+    """Pids of this process's workers, dead ones that were not reaped included."""
+    return [process.pid for process in psutil.Process().children() if is_worker(process)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """A zombie has no command line any more."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE or "halcyon.worker" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def ended(rig: Rig) -> int:

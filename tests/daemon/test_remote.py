@@ -14,7 +14,7 @@ from upstream import SECRET, Upstream
 
 from halcyon.config.settings import ModelSettings, OpenAISettings
 from halcyon.core.simulated_answer import SimulatedAnswer
-from halcyon.errors import InvalidRequest, Overloaded, RequestError, UpstreamFailure
+from halcyon.errors import DeadlineUnreachable, InvalidRequest, Overloaded, RequestError, UpstreamFailure
 
 KEY = "sk-remote-0123456789"
 
@@ -66,6 +66,20 @@ async def test_a_broken_stream_ends_in_one_error_and_done(rigs: Rigs, upstream: 
     await rig.until_idle()
 
 
+@pytest.mark.parametrize("shape", ["stall after the end", "cut after the end", "bad counts"])
+async def test_an_answer_that_finished_is_whole_whatever_follows(rigs: Rigs, upstream: Upstream, shape: str) -> None:
+    """A stall, a cut or impossible counts after the `finish_reason` take nothing from the answer; the line, the daemon and its other
+    requests live on."""
+    rig = await rigs.start(remote_model(upstream))
+    for stream in (True, False):
+        text, generation = await rig.answer(asked(shape, model="far", stream=stream))
+        assert (text, generation.finish_reason) == ("Eins zwei drei", "stop")
+        assert generation.account().usage.completion_tokens == 3
+    status = rig.replica("far-v1-0")
+    assert (status.state, status.restarts, status.failed) == ("ready", 0, 0)
+    await rig.until_idle()
+
+
 async def test_what_was_not_sent_is_answered_by_another_replica(rigs: Rigs, upstream: Upstream) -> None:
     """A whole answer whose stream is cut at the remote comes from the local replica instead, and none of the remote's words is in it."""
     rig = await rigs.start(sim_model(max_batch=1))
@@ -104,6 +118,19 @@ async def test_a_busy_server_is_no_faulty_one(rigs: Rigs, upstream: Upstream) ->
     assert raised.value.code in {"deadline_unreachable", Overloaded.code}
     status = rig.replica("far-v1-0")
     assert (status.state, status.failed, status.restarts) == ("ready", 0, 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_past_its_deadline_ends_for_that_reason(rigs: Rigs, upstream: Upstream, stream: bool) -> None:
+    """A remote stream that stalls past the deadline ends as deadline_unreachable, in the answer and in the count, and is hung up on."""
+    rig = await rigs.start(remote_model(upstream, idle_timeout_s=60.0))
+    generation = await rig.open(msgspec.structs.replace(asked("stall", model="far", stream=stream), deadline_ms=100))
+    with pytest.raises(DeadlineUnreachable):
+        await read(generation)
+    assert generation.outcome == "deadline_unreachable"
+    async with asyncio.timeout(PATIENCE_S):
+        await upstream.left.wait()
+    await rig.until_idle()
 
 
 async def test_leaving_closes_the_connection_to_the_server(rigs: Rigs, upstream: Upstream) -> None:
@@ -156,16 +183,51 @@ async def test_the_key_comes_from_the_environment_and_goes_nowhere_else(
 async def test_a_registration_outlives_its_daemon_and_a_removal_too(rigs: Rigs, upstream: Upstream) -> None:
     """What was registered is there in the next daemon on the same state directory, until it is removed."""
     first = await rigs.start(sim_model())
-    body = {"model": "extra", "url": upstream.url, "version": "v7", "max_batch": 3}
+    body = {"model": "extra", "url": upstream.url, "version": "v7", "max_batch": 3, "new": True}
     assert (await first.control.post("/v1/control/replicas", json=body)).status_code == 200
     await rigs.close_daemons()
     second = await rigs.start(sim_model(), state_dir=first.state_dir)
     status = await second.until(lambda s: any(r.replica_id == "extra-v7-r0" and r.state == "ready" for r in s.replicas))
     assert [(m.name, m.version, m.default) for m in status.models] == [("toy", "v1", True), ("extra", "v7", True)]
+    assert [r.registered for r in status.replicas] == [False, True]
     await second.control.delete("/v1/control/replicas/extra-v7-r0")
     await rigs.close_daemons()
     third = await rigs.start(sim_model(), state_dir=first.state_dir)
     assert [r.replica_id for r in third.daemon.status().replicas] == ["toy-v1-0"]
+
+
+async def test_a_misspelt_model_is_no_new_one(rigs: Rigs, upstream: Upstream) -> None:
+    """A registration of a model that nobody serves is refused with 404 and the names there are, unless it says `new`; nothing is kept."""
+    rig = await rigs.start(sim_model())
+    answer = await rig.control.post("/v1/control/replicas", json={"model": "tyo", "url": upstream.url})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert "there are: toy." in answer.json()["error"]["message"]
+    assert [r.replica_id for r in rig.daemon.status().replicas] == ["toy-v1-0"]
+
+
+async def test_registrations_at_one_instant_have_ids_of_their_own(rigs: Rigs, upstream: Upstream) -> None:
+    """Eight registrations of one version at once are eight replicas, each kept and each removable; the daemon lives. (Fault: a gap between
+    choosing and counting.)"""
+    rig = await rigs.start(sim_model())
+    body = {"model": "extra", "url": upstream.url, "new": True}
+    answers = await asyncio.gather(*(rig.control.post("/v1/control/replicas", json=body) for _ in range(8)))
+    assert [answer.status_code for answer in answers] == [200] * 8
+    ids = {answer.json()["replica_id"] for answer in answers}
+    assert ids == {f"extra-v1-r{n}" for n in range(8)}
+    gone = await asyncio.gather(*(rig.control.delete(f"/v1/control/replicas/{each}") for each in ids))
+    assert [answer.status_code for answer in gone] == [200] * 8
+    assert len((await rig.until(lambda s: len(s.replicas) == 1)).models) == 1
+
+
+async def test_a_removed_registration_makes_nobody_unready(rigs: Rigs, upstream: Upstream) -> None:
+    """Once the last replica of a registered model is removed, the model is not missed: `/readyz` is 200 and `/v1/models` is the fleet's."""
+    rig = await rigs.start(sim_model())
+    await rig.control.post("/v1/control/replicas", json={"model": "extra", "url": "http://127.0.0.1:1/v1", "new": True})
+    assert (await rig.http.get("/readyz")).status_code == 503
+    await rig.control.delete("/v1/control/replicas/extra-v1-r0")
+    await rig.until(lambda s: len(s.replicas) == 1)
+    assert (await rig.http.get("/readyz")).status_code == 200
+    assert [card["id"] for card in (await rig.http.get("/v1/models")).json()["data"]] == ["toy"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +236,7 @@ async def test_a_registration_outlives_its_daemon_and_a_removal_too(rigs: Rigs, 
 async def test_a_wrong_registration_is_refused_by_field(rigs: Rigs, field: str, value: object) -> None:
     """400 invalid_request that names the field; nothing is added."""
     rig = await rigs.start(sim_model())
-    body = {"model": "extra", "url": "http://127.0.0.1:1/v1", field: value}
+    body = {"model": "extra", "url": "http://127.0.0.1:1/v1", "new": True, field: value}
     answer = await rig.control.post("/v1/control/replicas", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert {"url": "url", "model": "name"}.get(field, field) in answer.json()["error"]["message"]

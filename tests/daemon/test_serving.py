@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
 
 import aiohttp
+import msgspec
 import pytest
 from daemon_rig import PATIENCE_S, Rig, Rigs, asked, completion, events, read, sim_model
 
@@ -148,3 +150,14 @@ async def _drain(generation: object) -> None:
     async with asyncio.timeout(PATIENCE_S):
         async for _ in generation:  # type: ignore[attr-defined]  # a generation
             pass
+
+
+async def test_a_models_own_sampling_stands_in_for_what_a_client_left_out(rigs: Rigs) -> None:
+    """temperature = 0.2 in the fleet file reaches the replica where the client said nothing, and nothing else of the request changes."""
+    rig = await rigs.start(dataclasses.replace(sim_model(), temperature=0.2))
+    silent = msgspec.structs.replace(asked(), unsaid=("temperature", "top_p"))
+    async with await rig.open(silent) as generation:
+        sampling = rig.daemon.fleet.traffic.alive[generation.request_id].call.sampling
+        assert (sampling.temperature, sampling.top_p) == (0.2, 1.0)
+    async with await rig.open(asked()) as generation:
+        assert rig.daemon.fleet.traffic.alive[generation.request_id].call.sampling == asked().sampling

@@ -19,19 +19,23 @@ from halcyon.errors import InvalidRequest, PayloadTooLarge, WorkerFailure
 from halcyon.wire import frames
 from halcyon.wire.frames import Delta, Iteration, SequenceFailed, Submit, ToWorker
 from halcyon.wire.inference import InferenceCall
+from halcyon.worker.link import WorkerBusy
 
 
 @dataclass
 class Line:
-    """A link that keeps what it is sent. most_sequences: a frame with more is too large."""
+    """A link that keeps what it is sent. most_sequences: a frame with more is too large. full: it takes no work now."""
 
     most_sequences: int = 100
+    full: bool = False
     sent: list[ToWorker] = field(default_factory=list)
 
     def send(self, frame: ToWorker) -> None:
         """Keeps it."""
         if isinstance(frame, Submit) and len(frame.sequences) > self.most_sequences:
             raise WorkerFailure("too large")
+        if isinstance(frame, Submit) and self.full:
+            raise WorkerBusy("too much")
         self.sent.append(frame)
 
     def stop(self) -> None:
@@ -140,6 +144,20 @@ async def test_a_batch_that_is_too_large_for_a_frame_goes_in_pieces() -> None:
     assert fits.outcome == ""
     assert isinstance(too_large.error, PayloadTooLarge)
     assert story.outstanding() == 2
+
+
+async def test_a_replica_with_too_much_to_read_is_busy_and_not_lost() -> None:
+    """A request that finds no room before one replica goes to the other; where there is no other it waits, alive. (Fault: backpressure is
+    counted as a fault.)"""
+    story = Story()
+    story.lines["a"].full = True
+    for number in range(4):
+        story.open(f"r{number}")
+    assert (story.lines["a"].submitted(), len(story.lines["b"].submitted())) == ([], 4)
+    alone = Story(replicas="a")
+    alone.lines["a"].full = True
+    waiting = alone.open()
+    assert (waiting.outcome, alone.outstanding(), sum(alone.loop.core.queued().values())) == ("", 0, 1)
 
 
 async def test_slots_stay_counted_until_the_replica_gives_them_back() -> None:

@@ -80,6 +80,14 @@ class Upstream:
                 request.transport.abort() if request.transport else None
             case "stall":
                 await asyncio.Event().wait()
+            case "stall after the end":
+                await response.write(chunk(" drei", finish="stop"))
+                await asyncio.Event().wait()
+            case "cut after the end":
+                await response.write(chunk(" drei", finish="stop"))
+                request.transport.abort() if request.transport else None
+            case "bad counts":
+                await response.write(chunk(" drei", finish="stop") + usage(-4, -4) + DONE)
             case "bad chunk":
                 await response.write(b"data: {no json\n\n")
             case "error":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
+import re
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from fleet import RunningFleet
 from test_crash import SIMULATED, count_tokens, unlimited
+
+BUSY_GAUGES = r'halcyon_(queued_requests|running_requests|outstanding_sequences|kv_blocks)\{(?!.*state="(free|cached)")'
+"""What must be zero in an idle fleet: one sample for each of its versions or replicas."""
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +30,41 @@ def assert_idle(fleet: RunningFleet) -> None:
     assert (status["queued"], status["running"]) == (0, 0)
     for replica in status["replicas"]:
         assert (replica["outstanding"], replica["running"], replica["kv_blocks_used"]) == (0, 0, 0), replica
-    busy = {
-        name: value
-        for name, value in fleet.metrics().items()
-        if name.startswith(("halcyon_requests_running", "halcyon_requests_queued", "halcyon_replica_outstanding")) and value
-    }
+    gauges = {name: value for name, value in fleet.metrics().items() if re.match(BUSY_GAUGES, name)}
+    assert len(gauges) == 2 + 2 * len(status["replicas"])
+    busy = {name: value for name, value in gauges.items() if value}
     assert busy == {}
+
+
+async def leave(client: httpx.AsyncClient, patience_events: int) -> None:
+    """Streams and closes the connection after so many events; 0: right after the headers."""
+    request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": True, "ignore_eos": True}
+    async with client.stream("POST", "/v1/completions", json=request) as response:
+        if patience_events == 0:
+            return
+        seen = 0
+        async for line in response.aiter_lines():
+            seen += line.startswith("data: {")
+            if seen >= patience_events:
+                return
+
+
+async def give_up(client: httpx.AsyncClient, turns: int) -> None:
+    """Asks for a whole answer and closes the connection after so many turns of the event loop: a random instant without a clock."""
+    request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": False, "ignore_eos": True}
+    waiting = asyncio.create_task(client.post("/v1/completions", json=request))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def storm(fleet: RunningFleet, rng: random.Random, clients: int) -> None:
+    """So many clients at once, half of them streaming, each of which leaves at a random instant."""
+    async with unlimited(fleet) as client:
+        leaving = [leave(client, rng.randrange(0, 12)) for _ in range(clients // 2)]
+        giving_up = [give_up(client, rng.randrange(1, 400)) for _ in range(clients // 2)]
+        await asyncio.wait_for(asyncio.gather(*leaving, *giving_up), 120)
 
 
 def test_five_hundred_streams(wide_fleet: RunningFleet) -> None:
@@ -48,34 +80,7 @@ def test_five_hundred_streams(wide_fleet: RunningFleet) -> None:
 
 def test_clients_that_leave(wide_fleet: RunningFleet) -> None:
     """200 clients that leave at random instants (queued, before and after the first token, streaming and not) leave nothing behind."""
-    rng = random.Random(11)
-
-    async def leave(client: httpx.AsyncClient, patience_events: int) -> None:
-        request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": True, "ignore_eos": True}
-        async with client.stream("POST", "/v1/completions", json=request) as response:
-            if patience_events == 0:
-                return
-            seen = 0
-            async for line in response.aiter_lines():
-                seen += line.startswith("data: {")
-                if seen >= patience_events:
-                    return
-
-    async def give_up(client: httpx.AsyncClient, turns: int) -> None:
-        request = {"model": "sim", "prompt": "go", "max_tokens": 3000, "stream": False, "ignore_eos": True}
-        waiting = asyncio.create_task(client.post("/v1/completions", json=request))
-        for _ in range(turns):  # of the event loop: a random instant without a clock
-            await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-
-    async def load() -> None:
-        async with unlimited(wide_fleet) as client:
-            leaving = [leave(client, rng.randrange(0, 12)) for _ in range(100)]
-            giving_up = [give_up(client, rng.randrange(1, 400)) for _ in range(100)]
-            await asyncio.wait_for(asyncio.gather(*leaving, *giving_up), 120)
-
-    asyncio.run(load())
+    asyncio.run(storm(wide_fleet, random.Random(11), clients=200))
     assert asyncio.run(settled(wide_fleet)), "the fleet did not become idle"
     assert_idle(wide_fleet)
 
@@ -86,28 +91,47 @@ async def settled(fleet: RunningFleet) -> bool:
         for _ in range(100):
             assert await count_tokens(client, 4) == (4, "length")
             status = await asyncio.to_thread(fleet.status)
-            if status["running"] == 0 and not any(r["kv_blocks_used"] for r in status["replicas"]):
+            if status["running"] == 0 and not any(r["kv_blocks_used"] or r["running"] for r in status["replicas"]):
                 return True
     return False
 
 
 def test_a_dead_connection_is_noticed_while_queued(wide_fleet: RunningFleet) -> None:
-    """A client that leaves while it is queued takes no slot later (disconnects: in queue)."""
+    """Of 168 requests for 128 slots 40 wait; once their clients leave none waits, while all that had a slot keep it (disconnects: in
+    queue); and when those leave too the fleet is idle."""
 
-    async def load() -> int:
+    async def load() -> None:
         async with unlimited(wide_fleet) as client:
-            holders = [asyncio.create_task(count_tokens(client, 400)) for _ in range(128)]
-            queued = [asyncio.create_task(count_tokens(client, 3000)) for _ in range(40)]
-            status = json.loads("{}")
-            for _ in range(200):
-                status = await asyncio.to_thread(wide_fleet.status)
-                if status["queued"] == 40:
-                    break
-            for task in queued:
-                task.cancel()
-            await asyncio.gather(*queued, return_exceptions=True)
-            assert {ending for _, ending in await asyncio.gather(*holders)} == {"length"}
-            return int(status["queued"])
+            holders = [asyncio.create_task(count_tokens(client, 4000)) for _ in range(128)]
+            await until(wide_fleet, queued=0, running=128)
+            waiting = [asyncio.create_task(count_tokens(client, 4000)) for _ in range(40)]
+            await until(wide_fleet, queued=40, running=128)
+            await left(waiting)
+            await until(wide_fleet, queued=0, running=128)
+            assert not any(holder.done() for holder in holders)
+            await left(holders)
 
-    assert asyncio.run(load()) == 40
+    asyncio.run(load())
     assert asyncio.run(settled(wide_fleet))
+
+
+async def left(requests: list[asyncio.Task[tuple[int, str]]]) -> None:
+    """Closes the connections of these requests."""
+    for request in requests:
+        request.cancel()
+    await asyncio.gather(*requests, return_exceptions=True)
+
+
+async def until(fleet: RunningFleet, *, queued: int, running: int) -> None:
+    """Looks at the gauges until they say so; the requests that hold the slots must outlast it."""
+    seen: set[tuple[float, float]] = set()
+    for _ in range(500):
+        gauges = await asyncio.to_thread(fleet.metrics)
+        found = tuple(
+            sum(value for name, value in gauges.items() if name.startswith(f"halcyon_{state}_requests{{"))
+            for state in ("queued", "running")
+        )
+        if found == (queued, running):
+            return
+        seen.add(found)
+    raise AssertionError(f"never {queued} queued and {running} running, but {seen}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from halcyon.sim.bench import main
+from halcyon.sim.plot_panel import spread
 
+TRACES = Path(__file__).parents[1] / "data/traces"
 KEYS = {
     "goodput_per_s",
     "bound_share",
@@ -56,9 +60,53 @@ def test_two_runs_print_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> No
     assert [suite["suite"] for suite in json.loads(first)["suites"]] == ["fairness", "chunking"]
 
 
-def test_tables_end_in_one_line_of_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    """People get a table and one sentence a suite."""
-    assert printed(capsys, "fairness", "--quick").strip().splitlines()[-1].startswith("fairness: ")
+def test_every_suite_is_reported_in_tables_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json: a summary of one line that starts with the suite's name, and tables whose rows fill every column."""
+    found = json.loads(printed(capsys, "fairness", "chunking", "serving", "--quick"))
+    assert [report["suite"] for report in found["reports"]] == ["fairness", "chunking", "serving"]
+    for report in found["reports"]:
+        assert report["summary"].startswith(f"{report['suite']}: ")
+        assert "\n" not in report["summary"]
+        assert all(len(row) == len(table["columns"]) for table in report["tables"] for row in table["rows"])
+
+
+def test_progress_counts_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """--progress: one JSON object a line on stderr, steps from none to all of them, the suite's last line says done."""
+    assert main(["fairness", "--quick", "--progress", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["done"], line["of"]) for line in lines] == [(0, 4), (1, 4), (2, 4), (3, 4), (1, 1)]
+    assert {line["suite"] for line in lines} == {"fairness"}
+
+
+def test_a_world_without_arrivals_has_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rate so low that nobody arrives gives zeros, not a fault."""
+    (scenario,) = json.loads(printed(capsys, "batching", "--quick", "--json", "--rate", "0.0001"))["scenarios"]
+    assert (scenario["requests"], scenario["bound_goodput_per_s"], scenario["fluid_goodput_per_s"]) == (0, 0, 0)
+
+
+def test_recorded_traces_are_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--traces without a suite's name runs those that the directory holds, at three loads under four orders."""
+    shutil.copy(TRACES / "azure_like.csv.gz", tmp_path / "azure2023_conv.csv.gz")
+    found = json.loads(printed(capsys, "traces", "--quick", "--json", "--traces", str(tmp_path)))
+    assert [(s["trace"], s["load"]) for s in found["scenarios"]] == [("azure2023_conv", load) for load in (1.0, 1.5, 2.0)]
+    assert all(list(s["orders"]) == ["fcfs", "shortest_prompt", "edf", "deadline"] for s in found["scenarios"])
+
+
+def test_a_picture_a_suite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--plot writes a PNG for each suite that has an axis of load, the second named after the first, and says so."""
+    target = tmp_path / "b.png"
+    found = json.loads(
+        printed(capsys, "batching", "serving", "fairness", "--quick", "--rate", "90", "--rate", "200", "--plot", str(target))
+    )
+    assert found["plots"] == [str(target), str(tmp_path / "b-serving.png")]
+    assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in found["plots"])
+
+
+def test_names_of_curves_do_not_overlap() -> None:
+    """Names keep their distance, stay in order and above the axis; those far apart are left alone."""
+    assert spread([0.5, 0.9], 0.1) == [0.5, 0.9]
+    assert spread([0.50, 0.52, 0.0], 0.1) == pytest.approx([0.46, 0.56, 0.0])
+    assert spread([0.0, 0.01, 0.02], 0.1) == pytest.approx([0.0, 0.1, 0.2])
 
 
 def test_unknown_suites_and_missing_traces_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,3 +101,11 @@ def test_identity_is_stable_and_particular(orphan: BareWorker) -> None:
     orphan.close()
     assert identify(orphan.process.pid) is None
     assert not psutil.pid_exists(orphan.process.pid)
+
+
+def test_a_note_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+    """Where the new note cannot take its place (here: something else stands there) the attempt leaves no file of its own behind."""
+    (tmp_path / NOTE).mkdir()
+    with pytest.raises(OSError, match=NOTE):
+        record(tmp_path, [os.getpid()])
+    assert [path.name for path in tmp_path.iterdir()] == [NOTE]

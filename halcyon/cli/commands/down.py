@@ -37,7 +37,7 @@ def down(
         status = client.down(now=now)
     if status.running and not now:
         screen.say(f"Waiting for {status.running} running requests (`halcyon down --now` ends them).")
-    if not wait_for_end(status.pid, timeout_s):
+    if wait_for_end(status.pid, timeout_s) is None:
         still = f"The daemon (pid {status.pid}) has not ended after {timeout_s:g} s."
         raise TimedOut(f"{still} It still drains; `halcyon status` shows what runs, `halcyon down --now` ends it.")
     if as_json:

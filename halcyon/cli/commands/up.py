@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from halcyon import __version__
 from halcyon.cli.client import ControlClient
 from halcyon.cli.fleet_table import one_line, replica_table, why
-from halcyon.cli.launch import LogMark, become_daemon, mark_log, start_detached, wait_for_end
+from halcyon.cli.launch import become_daemon
 from halcyon.cli.options import AsJson, Fleet, StateDir
-from halcyon.cli.progress import FleetView, fleet_view
+from halcyon.cli.progress import fleet_view
 from halcyon.cli.screen import Screen
-from halcyon.clock import NS_PER_S, now_ns
-from halcyon.config.load import DEMO_FLEET, load_fleet
+from halcyon.cli.start import Start, at_state_dir
+from halcyon.config.load import DEMO_FLEET, fleet_digest, load_fleet
 from halcyon.config.paths import log_path, socket_path, state_dir
 from halcyon.config.settings import FleetSettings
-from halcyon.errors import DaemonAlreadyRunning, ExitCode, HalcyonError, TimedOut
+from halcyon.errors import DaemonAlreadyRunning, ExitCode
 from halcyon.wire.control import Status
-
-_TICK_S = 0.15
-"""Between two looks at the fleet."""
 
 
 class UpReport(Status, frozen=True, kw_only=True):
@@ -57,91 +54,46 @@ def up(
         if running is None and foreground:
             become_daemon(fleet_path, directory)
         if running is not None:
-            _refuse_another(running, fleet_path, settings, foreground=foreground)
+            _refuse_foreground(running, foreground=foreground)
+            _refuse_another(running, fleet_path, settings)
             screen.say(f"A daemon with this fleet already runs here (pid {running.pid}).")
-        mark = mark_log(directory)
-        pid = start_detached(fleet_path, directory) if running is None else running.pid
+        start = Start(client, fleet_path, directory, check=lambda status: _refuse_another(status, fleet_path, settings))
         with fleet_view(screen) as view:
-            settled = Start(client, mark, pid, timeout_s, view).wait()
-    _report(screen, settled, started=running is None)
+            settled = start.wait(running, view, timeout_s=timeout_s)
+    _report(screen, settled, started=settled.pid == start.started)
 
 
-class Start:
-    """One wait for a fleet to settle."""
-
-    def __init__(self, client: ControlClient, mark: LogMark, pid: int, timeout_s: float, view: FleetView) -> None:
-        self._client = client
-        self._mark = mark
-        self._pid = pid
-        self._timeout_s = timeout_s
-        self._until_ns = now_ns() + round(timeout_s * NS_PER_S)
-        self._view = view
-
-    def wait(self) -> Status:
-        """The first status that is no longer `starting`.
-
-        Raises:
-            TimedOut: not settled in time; the daemon goes on.
-            HalcyonError: the daemon ended; the message has its last log lines.
-        """
-        try:
-            while (settled := self._look()) is None:
-                if now_ns() >= self._until_ns:
-                    raise TimedOut(self._left_running(f"The fleet is not ready after {self._timeout_s:g} s."))
-                if wait_for_end(self._pid, _TICK_S):
-                    self._adopt_or_fail()
-        except KeyboardInterrupt:
-            print(self._left_running("Interrupted."), file=sys.stderr)
-            raise
-        return settled
-
-    def _look(self) -> Status | None:
-        try:
-            status = self._client.status_or_none()
-        except TimedOut:
-            return None  # a busy machine; the overall bound decides
-        if status is None:
-            return None
-        self._view.show(status)
-        return None if status.state == "starting" else status
-
-    def _adopt_or_fail(self) -> None:
-        """Our daemon ended: either another start won the state directory, or it failed."""
-        winner = self._client.status_or_none()
-        if winner is not None and winner.pid != self._pid:
-            self._pid = winner.pid
-            return
-        lines = self._mark.last_lines() or ["(it left no word)"]
-        log = log_path(self._mark.state_directory)
-        raise HalcyonError(
-            "\n".join([f"The daemon ended before the fleet was ready. Its last words, from {log}:", *(f"  {x}" for x in lines)])
-        )
-
-    def _left_running(self, what: str) -> str:
-        log = log_path(self._mark.state_directory)
-        return f"{what} The daemon (pid {self._pid}) goes on starting: see `halcyon status` and {log}, stop it with `halcyon down`."
-
-
-def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings, *, foreground: bool) -> None:
-    """Raises DaemonAlreadyRunning unless the daemon serves what this file says now, and in the background."""
-    restart = (
-        f"Stop it with `halcyon down` and start again, or give the new one another --state-dir. (Its state directory: {running.state_dir})"
-    )
+def _refuse_foreground(running: Status, *, foreground: bool) -> None:
     if foreground:
-        raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) already runs here, so this process cannot become it. {restart}")
+        raise DaemonAlreadyRunning(
+            f"A daemon (pid {running.pid}) already runs here, so this process cannot become it. {_make_way(running)}"
+        )
+
+
+def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings) -> None:
+    """Raises DaemonAlreadyRunning unless the daemon serves what this file says now, and goes on doing so."""
     if running.state == "draining":
-        raise DaemonAlreadyRunning(
-            f"A daemon (pid {running.pid}) is going down here. Wait for it to end, or hurry it with `halcyon down --now`."
-        )
+        down = f"halcyon down --now{at_state_dir(Path(running.state_dir))}"
+        raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) is going down here. Wait for it to end, or hurry it with `{down}`.")
     if Path(running.fleet).resolve() != fleet_path:
-        raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) already runs here with another fleet, {running.fleet}. {restart}")
-    served = {(model.name, model.version) for model in running.models}
-    asked = {(model.name, model.version) for model in settings.models}
-    if not asked <= served:
-        missing = ", ".join(sorted(f"{name}@{version}" for name, version in asked - served))
         raise DaemonAlreadyRunning(
-            f"{fleet_path} has changed since the daemon (pid {running.pid}) read it: it does not serve {missing}. {restart}"
+            f"A daemon (pid {running.pid}) already runs here with another fleet, {running.fleet}. {_make_way(running)}"
         )
+    served = {(model.name, model.version) for model in running.models}
+    missing = ", ".join(f"{model.name}@{model.version}" for model in settings.models if (model.name, model.version) not in served)
+    if missing or _has_changed(running, settings):
+        lacks = f": it does not serve {missing}" if missing else ""
+        raise DaemonAlreadyRunning(f"{fleet_path} has changed since the daemon (pid {running.pid}) read it{lacks}. {_make_way(running)}")
+
+
+def _has_changed(running: Status, settings: FleetSettings) -> bool:
+    """Whether the daemon read other settings. One of another release may write down the same ones differently, so it is not compared."""
+    return running.version == __version__ and running.fleet_digest not in {"", fleet_digest(settings)}
+
+
+def _make_way(running: Status) -> str:
+    stop = f"halcyon down{at_state_dir(Path(running.state_dir))}"
+    return f"Stop it with `{stop}` and start again, or give the new one another --state-dir. (Its state directory: {running.state_dir})"
 
 
 def _report(screen: Screen, status: Status, *, started: bool) -> None:
@@ -156,8 +108,11 @@ def _report(screen: Screen, status: Status, *, started: bool) -> None:
         for replica in status.replicas:
             if replica.state in {"failed", "waiting"}:
                 screen.remark(f"{replica.replica_id} {replica.state}: {one_line(why(replica)) or 'no reason given'}")
-        log = log_path(Path(status.state_dir))
-        screen.remark(f"The daemon serves the rest. Mend the cause, then `halcyon down` and `halcyon up`; the log is {log}.")
+        directory = Path(status.state_dir)
+        stop = f"halcyon down{at_state_dir(directory)}"
+        screen.remark(
+            f"The daemon serves the rest. Mend the cause, then `{stop}` and `halcyon up` again; the log is {log_path(directory)}."
+        )
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -167,7 +122,7 @@ def _headline(status: Status) -> str:
 
 
 def _how_to_go_on(screen: Screen, status: Status) -> None:
-    where = "" if state_dir() == Path(status.state_dir) else f" --state-dir {status.state_dir}"
+    where = at_state_dir(Path(status.state_dir))
     model = next((model.name for model in status.models if model.ready), "MODEL")
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
     screen.hint()

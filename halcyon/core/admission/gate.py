@@ -55,9 +55,10 @@ def admit(request: Request, standing: Standing, *, now: int) -> Refusal | None:
 def unservable(request: Request, living: Sequence[Replica], pinned: Replica | None) -> Refusal | None:
     """Why no replica that serves or is expected to could ever take the request; `None` when one could."""
     if request.replica_id:
-        return _unservable_there(request, pinned)
+        return _unservable_there(request, living, pinned)
     if not living:
-        message = f"no replica of {request.model}@{request.version} serves or is about to; ask the operator to load one"
+        why = f"no replica of {request.model}@{request.version} serves or is about to"
+        message = f"{why}; see `halcyon status`: after mending the cause, `halcyon down` and `halcyon up`"
         return Refusal(code="no_capacity", message=message)
     return _too_many(request, max(replica.max_batch for replica in living))
 
@@ -67,13 +68,13 @@ def too_late(request: Request, *, retry_after_ms: int) -> Refusal:
     return _missed(request, "no replica could begin within the deadline of {} ms; retry later or allow more time", retry_after_ms)
 
 
-def overdue(request: Request, *, retry_after_ms: int) -> Refusal:
-    """The end of a request whose deadline came before its answer was whole."""
+def overdue(request: Request) -> Refusal:
+    """The end of a request whose deadline came before its answer was whole. The same request would meet the same end: no retry helps."""
     message = "the answer was not whole within the deadline of {} ms; allow more time or ask for fewer tokens"
-    return _missed(request, message, retry_after_ms)
+    return _missed(request, message, None)
 
 
-def _missed(request: Request, message: str, retry_after_ms: int) -> Refusal:
+def _missed(request: Request, message: str, retry_after_ms: int | None) -> Refusal:
     budget_ms = ((request.deadline_ns or request.arrived_ns) - request.arrived_ns) // 1_000_000
     return Refusal(
         code="deadline_unreachable",
@@ -83,9 +84,11 @@ def _missed(request: Request, message: str, retry_after_ms: int) -> Refusal:
     )
 
 
-def _unservable_there(request: Request, pinned: Replica | None) -> Refusal | None:
+def _unservable_there(request: Request, living: Sequence[Replica], pinned: Replica | None) -> Refusal | None:
     if pinned is None:
-        message = f"no replica {request.replica_id!r}; list them and choose one, or leave replica_id out"
+        there = ", ".join(replica.replica_id for replica in living) or "none"
+        whose = f"{request.model}@{request.version}"
+        message = f"no replica {request.replica_id!r}; of {whose} there are: {there}. Choose one, or leave replica_id out"
         return Refusal(code="not_found", message=message)
     if pinned.serves != (request.model, request.version):
         message = f"replica {request.replica_id!r} serves {'@'.join(pinned.serves)}, not {request.model}@{request.version}"

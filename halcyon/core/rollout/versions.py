@@ -40,7 +40,7 @@ def resolve(models: Sequence[ModelVersions], model: str, version: str = "") -> R
     if known is None:
         return Refusal(code="model_not_found", message=f"no model {model!r} here; there are: {_listed([*by_name])}")
     if version and inline and version != inline:
-        message = f"model names version {inline!r} but version says {version!r}; send one of them"
+        message = f"model {model!r} names version {inline!r}, but version {version!r} is asked for beside it; give one of the two"
         return Refusal(code="invalid_request", message=message)
     wanted = version or inline or known.versions[0]
     if wanted not in known.versions:

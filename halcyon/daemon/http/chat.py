@@ -12,7 +12,7 @@ from halcyon.config.settings import Limits
 from halcyon.daemon.http.answers import Answer, Answers
 from halcyon.daemon.http.asked import Asked
 from halcyon.daemon.http.messages import messages_bytes, messages_of
-from halcyon.daemon.http.sampling import agreed_max_tokens, choices_of, sampling_of
+from halcyon.daemon.http.sampling import agreed_max_tokens, choices_of, sampling_of, unsaid_of
 from halcyon.daemon.http.streamed_usage import StreamedUsage, check_stream_options
 from halcyon.daemon.http.wording import chat_logprobs, usage_of
 from halcyon.errors import InvalidRequest
@@ -57,6 +57,7 @@ def read_chat(data: bytes, *, limits: Limits, request_id: str) -> Asked:
         input_bytes=messages_bytes(messages),
         return_token_ids=bool(body.return_token_ids),
         endpoint="chat",
+        unsaid=unsaid_of(body),
     )
     return Asked(calls=(call,), reply=ChatReply(body, request_id))
 

@@ -12,7 +12,7 @@ from halcyon.config.settings import Limits
 from halcyon.daemon.http.answers import Answer, Answers
 from halcyon.daemon.http.asked import Asked
 from halcyon.daemon.http.messages import text_bytes
-from halcyon.daemon.http.sampling import agreed_max_tokens, choices_of, sampling_of
+from halcyon.daemon.http.sampling import agreed_max_tokens, choices_of, sampling_of, unsaid_of
 from halcyon.daemon.http.streamed_usage import StreamedUsage, check_stream_options
 from halcyon.daemon.http.wording import LegacyLogprobs, usage_of
 from halcyon.errors import InvalidRequest
@@ -51,6 +51,7 @@ def read_completion(data: bytes, *, limits: Limits, request_id: str) -> Asked:
         session_key=body.user or "",
         return_token_ids=bool(body.return_token_ids),
         endpoint="completions",
+        unsaid=unsaid_of(body),
     )
     calls = tuple(_with_prompt(shared, prompt) for prompt in prompts)
     return Asked(calls=calls, reply=CompletionReply(body, request_id, prompts=len(prompts)))

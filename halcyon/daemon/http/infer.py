@@ -12,7 +12,7 @@ from halcyon.config.settings import Limits
 from halcyon.daemon.http.answers import Answers
 from halcyon.daemon.http.asked import Asked
 from halcyon.daemon.http.messages import messages_bytes, messages_of, text_bytes
-from halcyon.daemon.http.sampling import choices_of, sampling_of
+from halcyon.daemon.http.sampling import choices_of, sampling_of, unsaid_of
 from halcyon.daemon.http.wishes import lane_of
 from halcyon.daemon.http.wording import chat_logprobs
 from halcyon.errors import InvalidRequest
@@ -49,6 +49,7 @@ def read_infer(data: bytes, *, limits: Limits, request_id: str) -> Asked:
         return_token_ids=bool(body.return_token_ids),
         replica_id=body.replica_id or "",
         endpoint="infer",
+        unsaid=unsaid_of(body),
     )
     return Asked(calls=(_with_input(call, body),), reply=InferReply(body))
 

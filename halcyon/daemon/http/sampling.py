@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from halcyon.config.settings import Limits
 from halcyon.errors import InvalidRequest
 from halcyon.wire.frames import Sampling
@@ -9,6 +11,7 @@ from halcyon.wire.openai import SamplingFields
 
 LONGEST_STOP_CHARS = 256
 _MAX_STOP_TOKEN_IDS = 64
+_LEFT_TO_MODELS: tuple[Literal["temperature", "top_p"], ...] = ("temperature", "top_p")
 
 
 def sampling_of(fields: SamplingFields, *, limits: Limits, max_output_tokens: int | None, logprobs: bool, top_logprobs: int) -> Sampling:
@@ -33,6 +36,11 @@ def sampling_of(fields: SamplingFields, *, limits: Limits, max_output_tokens: in
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
+
+
+def unsaid_of(fields: SamplingFields) -> tuple[Literal["temperature", "top_p"], ...]:
+    """What the model's own settings may say, because the client did not."""
+    return tuple(name for name in _LEFT_TO_MODELS if getattr(fields, name) is None)
 
 
 def choices_of(fields: SamplingFields, limits: Limits) -> int:

@@ -1,7 +1,8 @@
 """Server-sent events over one response: heartbeats while nothing is said, and a bound on what a slow client makes us hold.
 
 Rules. Every event is written at once and never waited for: what the client has not taken yet lies in the transport, and the tokens that
-were written since the transport last kept up are counted; past the bound the stream is cut. So the reader of the generation never waits
+were written since the transport last kept up are counted; past the bound the stream is cut. What is written while it keeps up is not
+counted, however much: an answer may come all at once. So the reader of the generation never waits
 for a client, and the generation never has to buffer for one. A silence of `heartbeat_s` is broken by a comment, which carries no data and
 is not part of the answer. The end of a stream waits for the client only so long, then the connection is dropped.
 """
@@ -78,8 +79,9 @@ class EventStream:
         Raises:
             ClientTooSlow: it lags more than the bound behind. ConnectionError: it is gone.
         """
+        keeps_up = self._held_bytes() <= _LAG_BYTES
         await self._write(events)
-        if self._held_bytes() <= _LAG_BYTES:
+        if keeps_up:
             self._lagging_tokens = 0
             return
         self._lagging_tokens += tokens

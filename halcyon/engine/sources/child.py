@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 
 _POLL_S = 0.5
-_LAST_LINES = 3
 
 _LAUNCH = (
     "import ctypes, os, signal, sys; "
@@ -19,8 +18,8 @@ _LAUNCH = (
 )
 
 
-def run_module(arguments: list[str], *, environment: Mapping[str, str], while_running: Callable[[], None]) -> tuple[int, str]:
-    """Runs `python -m ARGUMENTS`; calls `while_running` twice a second. Returns (exit status, the last lines it wrote)."""
+def run_module(arguments: list[str], *, environment: Mapping[str, str], while_running: Callable[[], None]) -> tuple[int, list[str]]:
+    """Runs `python -m ARGUMENTS`; calls `while_running` twice a second. Returns (exit status, the lines it wrote that say something)."""
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
             [sys.executable, "-c", _LAUNCH, str(os.getpid()), *arguments],
@@ -32,7 +31,7 @@ def run_module(arguments: list[str], *, environment: Mapping[str, str], while_ru
         status = _wait(child, while_running)
         output.seek(0)
         lines = [line.strip() for line in output.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return status, " | ".join(lines[-_LAST_LINES:])
+    return status, lines
 
 
 def _wait(child: subprocess.Popen[bytes], while_running: Callable[[], None]) -> int:

@@ -6,6 +6,7 @@ a half-precision number has); loading casts to the dtype that is wanted.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ def convert_gguf(gguf: Path, directory: Path, progress: Progress) -> str:
     """Writes the converted model into `directory`; returns the dtype stored.
 
     Raises:
-        ModelUnavailable: the `gguf` package is missing, or the file cannot be read.
+        ModelUnavailable: `gguf` or `accelerate` is missing, or the file cannot be read.
     """
+    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+    if missing:
+        raise ModelUnavailable(f"converting a GGUF needs the package `{missing[0]}`; install halcyon[demo] and try again")
     silence_model_libraries()
     import torch  # seconds of import, wanted only here
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -34,8 +38,6 @@ def convert_gguf(gguf: Path, directory: Path, progress: Progress) -> str:
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
         )
-    except ImportError as error:
-        raise ModelUnavailable("converting a GGUF needs the package `gguf`; install halcyon[demo] and try again") from error
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0][:300]
         raise ModelUnavailable(f"{gguf.name} cannot be converted: {reason}") from error

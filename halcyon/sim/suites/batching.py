@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from halcyon.core.batching.scheduler import BatchScheduler
 from halcyon.core.batching.settings import BatchSettings
+from halcyon.errors import ConfigError
 from halcyon.sim.arrivals import Arrival, Workload, seeded
 from halcyon.sim.baselines import FixedBatch
 from halcyon.sim.bounds import count_only, deadline_aware_per_s
@@ -19,6 +20,7 @@ from halcyon.sim.clock import NS_PER_MS, NS_PER_S
 from halcyon.sim.devices import BatchDevice, BatchLaw
 from halcyon.sim.ledger import Ledger
 from halcyon.sim.station import BatchStation, Scheduler
+from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 RATES_PER_S = (40.0, 90.0, 200.0, 260.0)
 HORIZON_S = 120.0
@@ -27,11 +29,17 @@ MAX_QUEUE = 512
 FIXED_WAIT_NS = 25 * NS_PER_MS
 NOISE_SALT = 0x9E3779B9
 DIGITS = 6
+MOST_MS = 10_000.0
+MOST_PER_S = 10_000.0
+"""A rate whose trace still fits in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What the schedulers are not told. `drift` is the factor on the device's times in the second half."""
+    """What the schedulers are not told. `drift` is the factor on the device's times in the second half.
+
+    Raises ConfigError with every value that describes no world.
+    """
 
     overhead_ms: float = 18.0
     per_token_ms: float = 0.022
@@ -41,6 +49,20 @@ class World:
     urgent_share: float = 0.30
     max_batch: int = 32
     horizon_s: float = HORIZON_S
+
+    def __post_init__(self) -> None:
+        limits = [
+            ("overhead-ms", self.overhead_ms, 0.0 <= self.overhead_ms < MOST_MS, f"in [0, {MOST_MS:g})"),
+            ("per-token-ms", self.per_token_ms, 0.0 < self.per_token_ms < MOST_MS, f"over 0 and under {MOST_MS:g}"),
+            ("jitter", self.jitter, 0.0 <= self.jitter < 1.0, "in [0, 1)"),
+            ("drift", self.drift, 0.0 < self.drift < MOST_MS, f"over 0 and under {MOST_MS:g}"),
+            ("urgent", self.urgent_share, 0.0 <= self.urgent_share <= 1.0, "in [0, 1]"),
+            ("max-batch", self.max_batch, self.max_batch >= 1, "at least 1"),
+            *(("rate", rate, 0.0 < rate <= MOST_PER_S, f"over 0 and at most {MOST_PER_S:g}") for rate in self.rates_per_s),
+        ]
+        problems = [f"--{name} is {value:g}; it must be {wanted}." for name, value, holds, wanted in limits if not holds]
+        if problems:
+            raise ConfigError(problems)
 
     def law(self) -> BatchLaw:
         """The device."""
@@ -100,20 +122,19 @@ def strategies(max_batch: int) -> dict[str, Callable[[], Scheduler]]:
     }
 
 
-def run(seed: int, world: World, *, progress: Callable[[str], None] | None = None, only: tuple[str, ...] = ()) -> Result:
+def run(seed: int, world: World, *, progress: Progress = ignore, only: tuple[str, ...] = ()) -> Result:
     """Runs every strategy at every rate. `progress` hears what begins; `only` restricts the strategies."""
     scenarios: list[Scenario] = []
+    makers = {name: make for name, make in strategies(world.max_batch).items() if not only or name in only}
+    steps = Steps(len(world.rates_per_s) * len(makers), progress)
     for rate in world.rates_per_s:
         workload = Workload(rate_per_s=rate, horizon_s=world.horizon_s, urgent_share=world.urgent_share)
         arrivals = seeded(workload, seed)
         bound = count_only(arrivals, world.law(), max_batch=world.max_batch, horizon_s=world.horizon_s) / world.horizon_s
         fluid = deadline_aware_per_s(arrivals, world.law(), max_batch=world.max_batch, horizon_s=world.horizon_s)
         outcomes: dict[str, Outcome] = {}
-        for name, make in strategies(world.max_batch).items():
-            if only and name not in only:
-                continue
-            if progress is not None:
-                progress(f"{name} at {rate:g}/s")
+        for name, make in makers.items():
+            steps.begin(f"{name} at {rate:g}/s")
             device = BatchDevice(world.law(), seed ^ NOISE_SALT)
             ledger = BatchStation(make(), [device], arrivals, max_batch=world.max_batch).run()
             outcomes[name] = judge(ledger, bound_per_s=bound, horizon_s=world.horizon_s)

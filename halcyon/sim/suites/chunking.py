@@ -5,7 +5,6 @@ One prompt in ten has 700 tokens. A large budget shortens its time to first toke
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from halcyon.core.batching.iteration import FirstComeFirstServed
@@ -13,7 +12,8 @@ from halcyon.core.batching.orders.deadline import DeadlineOrder
 from halcyon.sim.clock import NS_PER_S
 from halcyon.sim.continuous import ContinuousReplica, IterationLaw, ReplicaSize
 from halcyon.sim.prompts import PromptWorkload, seeded
-from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge, replay
+from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge_replica, replay
+from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 REQUESTS = 400
 QUICK_REQUESTS = 120
@@ -32,7 +32,7 @@ class Result:
     budgets: dict[str, Serving]
 
 
-def run(seed: int, *, quick: bool, progress: Callable[[str], None] | None = None) -> Result:
+def run(seed: int, *, quick: bool, progress: Progress = ignore) -> Result:
     """The same trace under every budget."""
     requests = QUICK_REQUESTS if quick else REQUESTS
     size = ReplicaSize(max_batch=32)
@@ -41,13 +41,13 @@ def run(seed: int, *, quick: bool, progress: Callable[[str], None] | None = None
     rate = round(LOAD * capacity, DIGITS)
     prompts = seeded(_workload(requests, rate), seed)
     found: dict[str, Serving] = {}
+    steps = Steps(len(BUDGETS) + 1, progress)
     for name, budget in [*BUDGETS.items(), ("deadline", 0)]:
-        if progress is not None:
-            progress(f"budget {name}")
+        steps.begin(f"budget {name}")
         policy = FirstComeFirstServed(prefill_chunk=budget) if budget else DeadlineOrder()
         replica = ContinuousReplica(policy, LAW, prompts, size=size, seed=seed ^ NOISE_SALT)
         replica.run()
-        found[name] = judge(replica.fates, ended_ns=replica.now, useful_fraction=1.0)
+        found[name] = judge_replica(replica)
     return Result(suite="chunking", seed=seed, rate_per_s=rate, budgets=found)
 
 

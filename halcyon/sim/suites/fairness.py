@@ -5,13 +5,14 @@ Eight slots are the bottleneck at slightly more load than they bear, so a queue 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halcyon.sim.clock import NS_PER_S
 from halcyon.sim.continuous import Fate, IterationLaw, ReplicaSize
 from halcyon.sim.prompts import PromptWorkload, seeded
 from halcyon.sim.suites.generation import DIGITS, quantile_ms, replay
+from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 REQUESTS = 400
 QUICK_REQUESTS = 120
@@ -42,7 +43,7 @@ class Result:
     orders: dict[str, dict[str, Waits]]
 
 
-def run(seed: int, *, quick: bool, progress: Callable[[str], None] | None = None) -> Result:
+def run(seed: int, *, quick: bool, progress: Progress = ignore) -> Result:
     """The same trace under every order."""
     requests = QUICK_REQUESTS if quick else REQUESTS
     size = ReplicaSize(max_batch=MAX_BATCH)
@@ -51,9 +52,9 @@ def run(seed: int, *, quick: bool, progress: Callable[[str], None] | None = None
     rate = round(LOAD * capacity, DIGITS)
     prompts = seeded(_workload(requests, rate), seed)
     found: dict[str, dict[str, Waits]] = {}
+    steps = Steps(len(ORDERS), progress)
     for order in ORDERS:
-        if progress is not None:
-            progress(order)
+        steps.begin(order)
         fates = replay(prompts, order, LAW, size, seed).fates
         found[order] = {kind: _waits([fate for fate in fates if fate.prompt.kind == kind]) for kind in ("short", "long")}
     return Result(suite="fairness", seed=seed, rate_per_s=rate, orders=found)

@@ -51,8 +51,13 @@ def replay(prompts: Sequence[Prompt], order: str, law: IterationLaw, size: Repli
     return replica
 
 
-def judge(fates: Sequence[Fate], *, ended_ns: int, useful_fraction: float) -> Serving:
-    """Sums fates up."""
+def judge_replica(replica: ContinuousReplica) -> Serving:
+    """Sums a continuous run up."""
+    return judge(replica.fates, ended_ns=replica.now, slot_steps=replica.slot_steps, useful_steps=replica.useful_steps)
+
+
+def judge(fates: Sequence[Fate], *, ended_ns: int, slot_steps: int, useful_steps: int) -> Serving:
+    """Sums fates up. `slot_steps` counts the decode slots held, iteration by iteration; `useful_steps` those that gave a token."""
     served = [fate for fate in fates if fate.finished_ns is not None]
     ttft = sorted((f.first_token_ns or 0) - f.prompt.arrived_ns for f in served)
     tpot = sorted(f.tpot_ns for f in served if f.prompt.output_tokens > 1)
@@ -68,7 +73,7 @@ def judge(fates: Sequence[Fate], *, ended_ns: int, useful_fraction: float) -> Se
         worst_gap_ms=round(max((f.worst_gap_ns for f in served), default=0) / NS_PER_MS, DIGITS),
         queue_wait_p50_ms=quantile_ms(waits, 50),
         queue_wait_max_ms=quantile_ms(waits, 100),
-        useful_fraction=round(useful_fraction, DIGITS),
+        useful_fraction=round(useful_steps / slot_steps if slot_steps else 1.0, DIGITS),
         given_up=sum(f.given_up for f in fates),
     )
 

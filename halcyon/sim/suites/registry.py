@@ -1,7 +1,7 @@
-"""The suites of the bench by name, and what each of them shows.
+"""The suites of the bench by name.
 
-A suite is a pure function of its options: it returns a frozen dataclass (the JSON), rows for a table and one line of summary. It prints
-nothing.
+A suite is a function of its options alone (but for `scale`, which reads the clock): it returns a frozen dataclass (the JSON), rows for
+tables and one line of summary. It prints nothing; `bench` and the command decide how it looks.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halcyon.errors import ConfigError
 from halcyon.sim.suites import batching, chunking, fairness, scale, serving, traces
 from halcyon.sim.suites.generation import Serving
+from halcyon.sim.suites.steps import Progress
+from halcyon.sim.suites.tables import Table, batching_table, scale_table, serving_table, waits_table
 
-Progress = Callable[[str], None]
+WORLD_OPTIONS = ("overhead_ms", "per_token_ms", "jitter", "drift", "rates_per_s", "urgent_share", "max_batch")
+"""Fields of `Options` that change the world of `batching`, and of no other suite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +36,19 @@ class Options:
     max_batch: int | None = None
     traces: Path | None = None
 
+    def world(self) -> batching.World:
+        """The world of `batching`. Raises ConfigError where it cannot be."""
+        chosen = {name: getattr(self, name) for name in WORLD_OPTIONS if getattr(self, name) is not None}
+        return batching.World(**chosen, horizon_s=batching.QUICK_HORIZON_S if self.quick else batching.HORIZON_S)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows of one scenario, as shown to people."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    def recordings(self) -> dict[str, Path]:
+        """The recorded traces by name. Raises ConfigError where there are none."""
+        found = traces.recordings(self.traces) if self.traces is not None else {}
+        if not found:
+            wanted = ", ".join(f"{name}.csv.gz" for name in traces.FILES)
+            where = "needs --traces DIR" if self.traces is None else f"finds nothing in {self.traces}: name a directory"
+            raise ConfigError([f"The suite `traces` {where} with at least one of {wanted}."])
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,83 +62,44 @@ class Report:
 
 def run_batching(options: Options, progress: Progress) -> Report:
     """Deadline batching against the known rule and fixed batches."""
-    chosen = {name: getattr(options, name) for name in batching.World.__dataclass_fields__ if getattr(options, name, None) is not None}
-    world = batching.World(**chosen, horizon_s=batching.QUICK_HORIZON_S if options.quick else batching.HORIZON_S)
-    result = batching.run(options.seed, world, progress=progress)
-    return Report(
-        result=result, tables=tuple(_batching_table(scenario) for scenario in result.scenarios), summary=_batching_summary(result)
+    result = batching.run(options.seed, options.world(), progress=progress)
+    kept = ", ".join(
+        f"{s.strategies['halcyon'].goodput_per_s:.1f}/s of {s.bound_goodput_per_s:.1f} at {s.rate_per_s:g}/s" for s in result.scenarios
     )
-
-
-def _batching_table(scenario: batching.Scenario) -> Table:
-    title = (
-        f"{scenario.rate_per_s:g} requests/s offered ({scenario.requests} in all); "
-        f"bound {scenario.bound_goodput_per_s:.1f}/s, with deadlines {scenario.fluid_goodput_per_s:.1f}/s"
-    )
-    columns = ("strategy", "goodput/s", "of bound", "p50", "p95", "p99", "urgent", "relaxed", "by size quartile", "busy", "batch", "shed")
-    rows = tuple(
-        (
-            name,
-            f"{o.goodput_per_s:.1f}",
-            f"{o.bound_share:.1%}",
-            f"{o.p50_ms:.0f}",
-            f"{o.p95_ms:.0f}",
-            f"{o.p99_ms:.0f}",
-            f"{o.slo_urgent:.1%}",
-            f"{o.slo_relaxed:.1%}",
-            " ".join(f"{share:.0%}" for share in o.slo_by_size_quartile),
-            f"{o.utilisation:.0%}",
-            f"{o.mean_batch:.1f}",
-            str(o.shed),
-        )
-        for name, o in scenario.strategies.items()
-    )
-    return Table(title=title, columns=columns, rows=rows)
-
-
-def _batching_summary(result: batching.Result) -> str:
-    kept = [(s.strategies["halcyon"].goodput_per_s, s.bound_goodput_per_s, s.rate_per_s) for s in result.scenarios]
-    return "batching: halcyon kept " + ", ".join(f"{good:.1f}/s of {bound:.1f} at {rate:g}/s" for good, bound, rate in kept)
-
-
-def run_scale(options: Options, progress: Progress) -> Report:
-    """Real time of decisions."""
-    result = scale.run(options.seed, quick=options.quick, progress=progress)
-    columns = ("depth", "replicas", "median µs", "p99 µs", "arrival median", "completion median")
-    rows = tuple(
-        (
-            str(p.depth),
-            str(p.replicas),
-            f"{p.all.median_us:.1f}",
-            f"{p.all.p99_us:.1f}",
-            f"{p.arrival.median_us:.1f}",
-            f"{p.completion.median_us:.1f}",
-        )
-        for p in result.points
-    )
-    reference = next(p for p in result.points if (p.depth, p.replicas) == (scale.REFERENCE_DEPTH, scale.REFERENCE_REPLICAS))
-    summary = f"scale: {reference.all.median_us:.1f} µs a decision in the median, {reference.all.p99_us:.0f} µs in the 99th percentile"
-    return Report(result=result, tables=(Table(title="One decision", columns=columns, rows=rows),), summary=summary)
+    return Report(result=result, tables=tuple(batching_table(s) for s in result.scenarios), summary=f"batching: halcyon kept {kept}")
 
 
 def run_serving(options: Options, progress: Progress) -> Report:
     """Static against continuous batching."""
     result = serving.run(options.seed, quick=options.quick, progress=progress)
-    tables = tuple(
-        _serving_table(f"{s.requests} requests at {s.load:g} of {result.capacity_per_s:.1f}/s, seed {s.seed}", "scheduler", s.schedulers)
-        for s in result.scenarios
-    )
     busiest = [s for s in result.scenarios if s.load == max(serving.LOADS)]
     least = min(s.schedulers["continuous_deadline"].goodput for s in busiest)
     most = max(s.schedulers[f"static_{size}"].goodput for s in busiest for size in serving.STATIC_SIZES)
     summary = f"serving: at {max(serving.LOADS):g} of capacity continuous keeps at least {least:.1%}, static at most {most:.1%}"
-    return Report(result=result, tables=tables, summary=summary)
+    return Report(result=result, tables=tuple(_serving_tables(result)), summary=summary)
+
+
+def _serving_tables(result: serving.Result) -> list[Table]:
+    """One table for each number of requests: means over the seeds."""
+    tables = []
+    for requests in dict.fromkeys(s.requests for s in result.scenarios):
+        found = [s for s in result.scenarios if s.requests == requests]
+        seeds = len({s.seed for s in found})
+        rows: dict[tuple[str, ...], Serving] = {
+            (f"{load:g}", name): serving.mean([s.schedulers[name] for s in found if s.load == load])
+            for load in dict.fromkeys(s.load for s in found)
+            for name in found[0].schedulers
+        }
+        title = f"{requests} requests, load in shares of {result.capacity_per_s:.1f}/s, means of {seeds} seed{'s'[: seeds > 1]}"
+        tables.append(serving_table(title, ("load", "scheduler"), rows))
+    return tables
 
 
 def run_chunking(options: Options, progress: Progress) -> Report:
     """Prefill budgets."""
     result = chunking.run(options.seed, quick=options.quick, progress=progress)
-    table = _serving_table(f"one prompt in ten has 700 tokens, {result.rate_per_s:.1f}/s", "budget", result.budgets)
+    title = f"One prompt in ten has 700 tokens, {result.rate_per_s:.1f}/s"
+    table = serving_table(title, ("budget",), {(name,): found for name, found in result.budgets.items()})
     gaps = result.budgets
     summary = f"chunking: worst gap {gaps['none'].worst_gap_ms:.0f} ms without a budget, {gaps['128'].worst_gap_ms:.0f} ms with 128 tokens"
     return Report(result=result, tables=(table,), summary=summary)
@@ -138,50 +108,32 @@ def run_chunking(options: Options, progress: Progress) -> Report:
 def run_fairness(options: Options, progress: Progress) -> Report:
     """Who waits for whom."""
     result = fairness.run(options.seed, quick=options.quick, progress=progress)
-    columns = ("order", "class", "requests", "median ms", "p95 ms", "longest ms")
-    rows = tuple(
-        (order, kind, str(w.requests), f"{w.median_ms:.0f}", f"{w.p95_ms:.0f}", f"{w.longest_ms:.0f}")
-        for order, kinds in result.orders.items()
-        for kind, w in kinds.items()
-    )
     fcfs, aged = result.orders["fcfs"], result.orders["shortest_prompt_aged"]
     short = aged["short"].median_ms / max(1e-9, fcfs["short"].median_ms)
     longest = aged["long"].longest_ms / max(1e-9, fcfs["long"].longest_ms)
     summary = f"fairness: with ageing short prompts wait {short:.0%} of fcfs's median, the longest wait of a long one is {longest:.0%}"
-    return Report(result=result, tables=(Table(title="Queue wait", columns=columns, rows=rows),), summary=summary)
+    return Report(result=result, tables=(waits_table(result),), summary=summary)
 
 
 def run_traces(options: Options, progress: Progress) -> Report:
     """Recorded traffic."""
-    if options.traces is None:
-        raise ValueError("the traces suite needs --traces DIR with the recorded traces")
-    result = traces.run(options.seed, options.traces, quick=options.quick, progress=progress)
+    result = traces.run(options.seed, options.recordings(), quick=options.quick, progress=progress)
     tables = tuple(
-        _serving_table(f"{s.trace} at {s.load:g} of capacity ({s.rate_per_s:.1f}/s)", "order", s.orders) for s in result.scenarios
+        serving_table(
+            f"{s.trace} at {s.load:g} of capacity ({s.rate_per_s:.1f}/s)", ("order",), {(name,): found for name, found in s.orders.items()}
+        )
+        for s in result.scenarios
     )
-    kept = ", ".join(f"{s.trace} at {s.load:g}: {s.orders['deadline'].goodput:.1%}" for s in result.scenarios)
+    kept = ", ".join(f"{s.orders['deadline'].goodput:.1%} of {s.trace} at {s.load:g}" for s in result.scenarios)
     return Report(result=result, tables=tables, summary=f"traces: deadline keeps {kept}")
 
 
-def _serving_table(title: str, first: str, found: dict[str, Serving]) -> Table:
-    columns = (first, "goodput", "tokens/s", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "worst gap", "wait p50", "useful", "given up")
-    rows = tuple(
-        (
-            name,
-            f"{s.goodput:.1%}",
-            f"{s.tokens_per_s:.0f}",
-            f"{s.ttft_p50_ms:.0f}",
-            f"{s.ttft_p99_ms:.0f}",
-            f"{s.tpot_p50_ms:.1f}",
-            f"{s.tpot_p99_ms:.1f}",
-            f"{s.worst_gap_ms:.0f}",
-            f"{s.queue_wait_p50_ms:.0f}",
-            f"{s.useful_fraction:.0%}",
-            str(s.given_up),
-        )
-        for name, s in found.items()
-    )
-    return Table(title=title, columns=columns, rows=rows)
+def run_scale(options: Options, progress: Progress) -> Report:
+    """Real time of decisions."""
+    result = scale.run(options.seed, quick=options.quick, progress=progress)
+    reference = next(p for p in result.points if (p.depth, p.replicas) == (scale.REFERENCE_DEPTH, scale.REFERENCE_REPLICAS))
+    summary = f"scale: {reference.all.median_us:.1f} µs a decision in the median, {reference.all.p99_us:.0f} µs in the 99th percentile"
+    return Report(result=result, tables=(scale_table(result),), summary=summary)
 
 
 SUITES: dict[str, Callable[[Options, Progress], Report]] = {

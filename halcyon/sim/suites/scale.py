@@ -19,6 +19,7 @@ from halcyon.core.batching.settings import BatchSettings
 from halcyon.sim.chance import Mulberry32
 from halcyon.sim.clock import NS_PER_MS
 from halcyon.sim.devices import BatchDevice, BatchLaw
+from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 DEPTHS = (16, 128, 512, 2048, 16_384)
 REPLICAS = (2, 16, 200, 2000)
@@ -120,13 +121,13 @@ class _Load:
         return spent_ns
 
 
-def run(seed: int, *, quick: bool, progress: Callable[[str], None] | None = None) -> Result:
+def run(seed: int, *, quick: bool, progress: Progress = ignore) -> Result:
     """Measures at every depth with the reference replicas, and at every number of replicas at the reference depth."""
-    places = [(depth, REFERENCE_REPLICAS) for depth in DEPTHS] + [(REFERENCE_DEPTH, replicas) for replicas in REPLICAS]
+    places = dict.fromkeys([(depth, REFERENCE_REPLICAS) for depth in DEPTHS] + [(REFERENCE_DEPTH, replicas) for replicas in REPLICAS])
     points: list[Point] = []
-    for depth, replicas in dict.fromkeys(places):
-        if progress is not None:
-            progress(f"depth {depth}, {replicas} replicas")
+    steps = Steps(len(places), progress)
+    for depth, replicas in places:
+        steps.begin(f"depth {depth}, {replicas} replicas")
         load = _Load(depth, replicas, seed)
         load.run(QUICK_DECISIONS if quick else DECISIONS)
         points.append(

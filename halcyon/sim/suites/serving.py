@@ -5,14 +5,15 @@ The capacity is measured first: everything at once through the continuous replic
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from halcyon.sim.clock import NS_PER_MS, NS_PER_S
 from halcyon.sim.continuous import IterationLaw, Prompt, ReplicaSize
 from halcyon.sim.prompts import PromptWorkload, seeded
 from halcyon.sim.static_batch import StaticBatching
-from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge, replay
+from halcyon.sim.suites.generation import DIGITS, NOISE_SALT, Serving, judge, judge_replica, replay
+from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 LOADS = (0.3, 0.6, 0.9, 1.2)
 REQUESTS = (64, 400)
@@ -45,14 +46,14 @@ class Result:
     scenarios: tuple[Scenario, ...]
 
 
-def run(seed: int, *, quick: bool, progress: Callable[[str], None] | None = None) -> Result:
+def run(seed: int, *, quick: bool, progress: Progress = ignore) -> Result:
     """Every number of requests at every load, three seeds each (one when quick)."""
     capacity = capacity_per_s(seed)
     scenarios: list[Scenario] = []
+    steps = Steps(len(REQUESTS) * len(LOADS), progress)
     for requests in REQUESTS:
         for load in LOADS:
-            if progress is not None:
-                progress(f"{requests} requests at {load:g} of capacity")
+            steps.begin(f"{requests} requests at {load:g} of capacity")
             seeds = range(seed, seed + (1 if quick else SEEDS))
             scenarios += [_scenario(requests, load, each, round(load * capacity, DIGITS)) for each in seeds]
     return Result(suite="serving", seed=seed, capacity_per_s=capacity, scenarios=tuple(scenarios))
@@ -65,17 +66,23 @@ def capacity_per_s(seed: int) -> float:
     return round(len(prompts) / (replica.now / NS_PER_S), DIGITS)
 
 
+def mean(found: Sequence[Serving]) -> Serving:
+    """The mean of every figure over several seeds; counts are rounded."""
+    means = {field.name: sum(getattr(each, field.name) for each in found) / len(found) for field in fields(Serving)}
+    return Serving(**means | {"given_up": round(means["given_up"])})
+
+
 def _scenario(requests: int, load: float, seed: int, rate_per_s: float) -> Scenario:
     prompts = seeded(PromptWorkload(requests=requests, rate_per_s=rate_per_s), seed)
     found: dict[str, Serving] = {f"static_{size}": _static(prompts, size, seed) for size in STATIC_SIZES}
     for order in CONTINUOUS_ORDERS:
         replica = replay(prompts, order, LAW, ReplicaSize(max_batch=MAX_BATCH), seed)
         name = "continuous" if order == "fcfs" else f"continuous_{order}"
-        found[name] = judge(replica.fates, ended_ns=replica.now, useful_fraction=1.0)
+        found[name] = judge_replica(replica)
     return Scenario(requests=requests, load=load, seed=seed, rate_per_s=rate_per_s, schedulers=found)
 
 
 def _static(prompts: list[Prompt], size: int, seed: int) -> Serving:
     static = StaticBatching(LAW, prompts, size=size, wait_ns=STATIC_WAIT_NS, seed=seed ^ NOISE_SALT)
     static.run()
-    return judge(static.fates, ended_ns=static.now, useful_fraction=static.useful_steps / max(1, static.slot_steps))
+    return judge(static.fates, ended_ns=static.now, slot_steps=static.slot_steps, useful_steps=static.useful_steps)

@@ -6,14 +6,15 @@ Load 1.0 is the fluid capacity: requests in increasing device cost until iterati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halcyon.sim.clock import NS_PER_MS
 from halcyon.sim.continuous import IterationLaw, Prompt, ReplicaSize
 from halcyon.sim.prompts import recorded
-from halcyon.sim.suites.generation import DIGITS, Serving, judge, replay
+from halcyon.sim.suites.generation import DIGITS, Serving, judge_replica, replay
+from halcyon.sim.suites.steps import Progress, Steps, ignore
 
 FILES = ("azure2023_conv", "azure2023_code", "mooncake_conversation")
 LOADS = (1.0, 1.5, 2.0)
@@ -46,26 +47,29 @@ class Result:
     scenarios: tuple[Scenario, ...]
 
 
-def run(seed: int, directory: Path, *, quick: bool, progress: Callable[[str], None] | None = None) -> Result:
+def run(seed: int, paths: Mapping[str, Path], *, quick: bool, progress: Progress = ignore) -> Result:
     """Every trace that is there, at every load, under every order."""
     requests = QUICK_REQUESTS if quick else REQUESTS
     scenarios: list[Scenario] = []
-    for name in FILES:
-        path = directory / f"{name}.csv.gz"
-        if not path.exists():
-            continue
+    steps = Steps(len(paths) * len(LOADS) * len(ORDERS), progress)
+    for name, path in paths.items():
         capacity = capacity_per_s(_bounded(recorded(path, requests=requests, rate_per_s=1.0, seed=seed)))
         for load in LOADS:
             rate = round(load * capacity, DIGITS)
             prompts = _bounded(recorded(path, requests=requests, rate_per_s=rate, seed=seed))
             orders: dict[str, Serving] = {}
             for order in ORDERS:
-                if progress is not None:
-                    progress(f"{name} at {load:g}, {order}")
+                steps.begin(f"{name} at {load:g}, {order}")
                 replica = replay(prompts, order, LAW, SIZE, seed)
-                orders[order] = judge(replica.fates, ended_ns=replica.now, useful_fraction=1.0)
+                orders[order] = judge_replica(replica)
             scenarios.append(Scenario(trace=name, load=load, rate_per_s=rate, requests=len(prompts), orders=orders))
     return Result(suite="traces", seed=seed, scenarios=tuple(scenarios))
+
+
+def recordings(directory: Path) -> dict[str, Path]:
+    """The traces that the directory holds, by name."""
+    paths = {name: directory / f"{name}.csv.gz" for name in FILES}
+    return {name: path for name, path in paths.items() if path.exists()}
 
 
 def capacity_per_s(prompts: Sequence[Prompt]) -> float:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 
 import aiohttp
+import msgspec
 import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -252,3 +253,14 @@ def test_any_body_is_read_or_refused(data: bytes) -> None:
     for read in (read_chat, read_completion, read_infer):
         with contextlib.suppress(InvalidRequest):
             assert read(data, limits=LIMITS, request_id="r").calls
+
+
+@pytest.mark.parametrize(
+    ("said", "unsaid"),
+    [({}, ("temperature", "top_p")), ({"temperature": 0}, ("top_p",)), ({"temperature": None, "top_p": 1}, ("temperature",))],
+)
+def test_what_a_client_leaves_out_is_left_to_the_model(said: dict[str, object], unsaid: tuple[str, ...]) -> None:
+    """A null is as good as nothing; what is said, even the API's own default, stands."""
+    body = msgspec.json.encode({"model": "tiny", "messages": [{"role": "user", "content": "hi"}], **said})
+    (call,) = read_chat(body, limits=Limits(), request_id="r").calls
+    assert call.unsaid == unsaid

@@ -163,6 +163,20 @@ async def test_a_reading_client_is_never_cut() -> None:
     assert size >= _STEPS * len(_LONG)
 
 
+async def test_a_reading_client_may_get_everything_at_once() -> None:
+    """6 MB that say they are 1,000 tokens come in one step to a client that reads, under a bound of 20: it had no chance to be slow."""
+    everything = [(Part(index=0, text="x" * 6_000_000, prompt_tokens=3, output_tokens=1000, finish_reason="stop"),)]
+    async with (
+        serving(ScriptedService(everything), limits=Limits(stream_buffer_tokens=20)) as server,
+        aiohttp.ClientSession(server.url) as client,
+        client.post("/v1/completions", json=BODIES[1][1]) as response,
+    ):
+        answer = await response.read()
+    assert answer.count(b"x") >= 6_000_000
+    assert answer.endswith(b"data: [DONE]\n\n")
+    assert b'"error"' not in answer
+
+
 async def test_an_old_client_gets_its_stream_too() -> None:
     """HTTP/1.0 knows no chunks: the stream is plain bytes and ends with the connection."""
     async with serving(ScriptedService()) as server:
