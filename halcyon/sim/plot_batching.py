@@ -44,11 +44,9 @@ def draw(result: batching.Result, options: Options) -> Figure:
 
 def _subtitle(world: batching.World, seed: int) -> str:
     drift = f", {world.drift:g} times as slow in the second half" if world.drift != 1.0 else ""
-    return (
-        f"One device: {world.overhead_ms:g} ms + {world.per_token_ms:g} ms a token ± {world.jitter:.0%}{drift}, at most {world.max_batch} "
-        f"requests a batch.\n{world.horizon_s:g} s of Poisson arrivals a point, {world.urgent_share:.0%} due in 120 ms, the rest in 900 ms. "
-        f"Seed {seed}."
-    )
+    device = f"{world.overhead_ms:g} ms + {world.per_token_ms:g} ms a token ± {world.jitter:.0%}{drift}"
+    traffic = f"{world.horizon_s:g} s of Poisson arrivals a point, {world.urgent_share:.0%} due in 120 ms, the rest in 900 ms"
+    return f"One device: {device}, at most {world.max_batch} requests a batch.\n{traffic}. Seed {seed}."
 
 
 def _goodput(axes: Axes, scenarios: Sequence[batching.Scenario]) -> None:
