@@ -128,7 +128,7 @@ def _page(name: str, command: Command, every_name: list[str]) -> str:
     if arguments:
         lines += [".SH ARGUMENTS", *(line for each in arguments for line in _tagged(each.metavar or "", each.help or ""))]
     lines += [".SH OPTIONS", *(line for each in _options(command) for line in _tagged(_spelling(each), _explained(each)))]
-    lines += _tagged("--help", "Show this help and exit.")
+    lines += _tagged("-h/--help", "Show this help and exit.")
     lines += [*_shared_sections(), ".SH SEE ALSO", _see_also(name, every_name)]
     return "\n".join(lines) + "\n"
 

@@ -18,11 +18,12 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import msgspec
 import typer
 
+from halcyon import __version__
 from halcyon.cli.commands import (
     bench,
     doctor,
@@ -38,6 +39,7 @@ from halcyon.cli.commands import (
     up,
     version,
 )
+from halcyon.cli.misuse import sentence_of
 from halcyon.errors import ConfigError, ExitCode, HalcyonError, RequestError
 
 EXIT_INTERRUPTED = 130
@@ -59,6 +61,12 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     details: dict[str, int | float | str] | None = None
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"halcyon {__version__}")
+        raise typer.Exit
+
+
 def build_app() -> typer.Typer:
     """The whole command tree. Its helps have boxes and colour on a terminal only."""
     markup: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
@@ -68,6 +76,8 @@ def build_app() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=markup,
+        context_settings={"help_option_names": ["-h", "--help"]},  # every command inherits them
+        callback=_whole_command,
     )
     app.command("up")(up.up)
     app.command("down")(down.down)
@@ -87,6 +97,14 @@ def build_app() -> typer.Typer:
     app.command("doctor")(doctor.doctor)
     app.command("version")(version.version)
     return app
+
+
+def _whole_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show this command's version and exit.")
+    ] = False,
+) -> None:
+    """What `halcyon` takes without a command."""
 
 
 def main() -> None:
@@ -154,10 +172,10 @@ def _usage(error: Exception, *, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         print(context.get_help(), file=sys.stderr)
         return ExitCode.USAGE
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = message if message.endswith((".", "?", "!")) else f"{message}."
     where = context.command_path if context is not None else "halcyon"
-    return _report(ErrorReport(code="usage", message=f"{message} See `{where} --help`.", exit_code=ExitCode.USAGE), as_json=as_json)
+    return _report(
+        ErrorReport(code="usage", message=f"{sentence_of(error)} See `{where} --help`.", exit_code=ExitCode.USAGE), as_json=as_json
+    )
 
 
 def _report(report: ErrorReport, *, as_json: bool) -> int:

@@ -13,6 +13,8 @@ from halcyon.sim.clock import NS_PER_MS
 from halcyon.sim.devices import BatchLaw
 
 GRID_RATIO = 1.03
+LEAST_BATCH_MS = 0.01
+"""Where the search for the best batch time begins on a device without overhead."""
 
 
 def count_only(arrivals: list[Arrival], law: BatchLaw, *, max_batch: int, horizon_s: float) -> int:
@@ -37,7 +39,7 @@ def deadline_aware_per_s(arrivals: list[Arrival], law: BatchLaw, *, max_batch: i
     for share, slowness in _phases(law, horizon_s):
         overhead, slope = law.overhead_ms * slowness, law.per_token_ms * slowness
         candidates = [*spans, *(span / 2 for span in spans)]
-        at = overhead * 1.02
+        at = max(overhead * 1.02, LEAST_BATCH_MS)
         while at < spans[-1]:
             candidates.append(at)
             at *= GRID_RATIO

@@ -26,7 +26,7 @@ DRAWERS: dict[str, Callable[[Any, Options], Figure]] = {
 """Suites that have a picture: those with an axis of offered load."""
 
 FORMATS = (".png", ".svg", ".pdf")
-DOTS_PER_INCH = 160
+DOTS_PER_INCH = 130
 
 
 def check(path: Path, names: list[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from halcyon.sim.plot_panel import BLUE, FAINT, GREEN, INK, LEFT, ORANGE, PURPLE, Curve, draw_curves, dress, figure
+from halcyon.sim.plot_panel import BLUE, FAINT, GREEN, INK, LEFT, ORANGE, PURPLE, TOP, Curve, draw_curves, dress, figure
 from halcyon.sim.suites import batching
 from halcyon.sim.suites.registry import Options
 
@@ -36,7 +36,7 @@ def draw(result: batching.Result, options: Options) -> Figure:
     scenarios.sort(key=lambda scenario: scenario.rate_per_s)
     drawn = figure("What stays on time as load rises", _subtitle(world, options.seed))
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
-    drawn.subplots_adjust(left=LEFT, right=0.85, top=0.79, bottom=0.1, wspace=0.66)
+    drawn.subplots_adjust(left=LEFT, right=0.85, top=TOP, bottom=0.1, wspace=0.66)
     _goodput(left, scenarios)
     _urgent(right, scenarios)
     return drawn
@@ -44,11 +44,9 @@ def draw(result: batching.Result, options: Options) -> Figure:
 
 def _subtitle(world: batching.World, seed: int) -> str:
     drift = f", {world.drift:g} times as slow in the second half" if world.drift != 1.0 else ""
-    return (
-        f"One device: {world.overhead_ms:g} ms + {world.per_token_ms:g} ms a token ± {world.jitter:.0%}{drift}, at most {world.max_batch} "
-        f"requests a batch. {world.horizon_s:g} s of Poisson arrivals a point, {world.urgent_share:.0%} due in 120 ms, the rest in 900 ms. "
-        f"Seed {seed}."
-    )
+    device = f"{world.overhead_ms:g} ms + {world.per_token_ms:g} ms a token ± {world.jitter:.0%}{drift}"
+    traffic = f"{world.horizon_s:g} s of Poisson arrivals a point, {world.urgent_share:.0%} due in 120 ms, the rest in 900 ms"
+    return f"One device: {device}, at most {world.max_batch} requests a batch.\n{traffic}. Seed {seed}."
 
 
 def _goodput(axes: Axes, scenarios: Sequence[batching.Scenario]) -> None:

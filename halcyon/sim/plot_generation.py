@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halcyon.sim.plot_panel import BLUE, FAINT, GREEN, LEFT, ORANGE, PURPLE, Curve, draw_curves, dress, figure
+from halcyon.sim.plot_panel import BLUE, FAINT, GREEN, LEFT, ORANGE, PURPLE, TOP, Curve, draw_curves, dress, figure
 from halcyon.sim.suites import serving, traces
 from halcyon.sim.suites.registry import Options
 
@@ -34,11 +34,11 @@ def draw_serving(result: serving.Result, options: Options) -> Figure:
     loads = list(dict.fromkeys(s.load for s in found))
     drawn = figure(
         "Continuous against static batching",
-        f"{most} requests on a device that bears {result.capacity_per_s:.1f} a second. "
+        f"{most} requests on a device that bears {result.capacity_per_s:.1f} a second.\n"
         f"Objectives: first token in 1 s, 100 ms a token. Seed {options.seed} and those after it, means.",
     )
     left, right = drawn.subplots(1, 2)
-    drawn.subplots_adjust(left=LEFT, right=0.84, top=0.79, bottom=0.1, wspace=0.6)
+    drawn.subplots_adjust(left=LEFT, right=0.84, top=TOP, bottom=0.1, wspace=0.6)
     means = {name: [serving.mean([s.schedulers[name] for s in found if s.load == load]) for load in loads] for name in SCHEDULERS}
     _shares(left, "Within both objectives")
     draw_curves(left, [_curve(SCHEDULERS[name], loads, [m.goodput for m in of]) for name, of in means.items()], least_gap=0.05)
@@ -51,12 +51,12 @@ def draw_traces(result: traces.Result, options: Options) -> Figure:
     names = list(dict.fromkeys(s.trace for s in result.scenarios))
     drawn = figure(
         "Recorded traffic at and over capacity",
-        f"One replica with {traces.SIZE.kv_blocks:,} KV blocks. 60 % interactive (600 ms to the first token, 40 ms a token), "
+        f"One replica with {traces.SIZE.kv_blocks:,} KV blocks.\n60 % interactive (600 ms to the first token, 40 ms a token), "
         f"40 % bulk (6 s, 120 ms). Seed {options.seed}.",
         width_in=5.0 * len(names) + 1.0,
     )
     panels = drawn.subplots(1, len(names), squeeze=False)[0]
-    drawn.subplots_adjust(left=LEFT, right=0.92, top=0.79, bottom=0.1, wspace=0.4)
+    drawn.subplots_adjust(left=LEFT, right=0.92, top=TOP, bottom=0.1, wspace=0.4)
     for name, axes in zip(names, panels, strict=True):
         found = [s for s in result.scenarios if s.trace == name]
         _shares(axes, f"{name}: within both objectives")

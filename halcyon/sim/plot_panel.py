@@ -17,7 +17,8 @@ BLUE, ORANGE, GREEN, PURPLE = "#0b62a8", "#d9730d", "#2a8a5f", "#8e5ba6"
 PLAIN_WIDTH = 1.8
 """Width of a curve, points. The name of a wider one is bold."""
 LEFT = 0.065
-"""Where titles and the first panel begin, in widths of the figure."""
+TOP = 0.77
+"""Where titles and the first panel begin, in widths of the figure, and panels end, in heights of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +35,12 @@ class Curve:
 
 
 def figure(title: str, subtitle: str, *, width_in: float = 12.0, height_in: float = 6.0) -> Figure:
-    """An empty figure under its two lines of title. Panels go below 0.80 of its height."""
+    """An empty figure under its title and at most two lines of subtitle. Panels go below `TOP`."""
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(width_in, height_in), facecolor="white")
-    drawn.text(LEFT, 0.945, title, fontsize=16, fontweight="bold", color=INK, va="center")
-    drawn.text(LEFT, 0.89, subtitle, fontsize=10, color=FAINT, va="center")
+    drawn.text(LEFT, 0.95, title, fontsize=16, fontweight="bold", color=INK, va="center")
+    drawn.text(LEFT, 0.915, subtitle, fontsize=10, color=FAINT, va="top", linespacing=1.5)
     return drawn
 
 

@@ -29,6 +29,8 @@ _COMPLAINT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOT
 _QUOTED = re.compile(r" '.*'", re.DOTALL)
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # of a decoded string: whole pairs are one character there
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_BOUND = re.compile(r"Expected `(?:int|float)` (?P<sign><=|>=|<|>) (?P<bound>-?[0-9.]+)")
+_BOUND_WORDS = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
 _SCALAR = re.compile(rb"-?[0-9][0-9.eE+-]{0,31}|true|false|null")
 
 
@@ -38,7 +40,8 @@ class Fields:
     Args:
         struct: its supported fields.
         neutral: fields that are understood but not supported → the values at which they change nothing (null always does).
-        spellings: other names → the field they mean. nested: supported fields that are objects, or arrays of objects, themselves.
+        spellings: other names → the field they mean. elsewhere: names that other endpoints have for our fields, to be told apart by name.
+        nested: supported fields that are objects, or arrays of objects, themselves.
     """
 
     def __init__(
@@ -47,11 +50,13 @@ class Fields:
         *,
         neutral: Mapping[str, tuple[object, ...]] | None = None,
         spellings: Mapping[str, str] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
         nested: Mapping[str, Fields] | None = None,
     ) -> None:
         self._known = frozenset(struct.__struct_fields__)
         self._neutral = neutral or {}
         self._spellings = spellings or {}
+        self._elsewhere = elsewhere or {}
         self._nested = nested or {}
 
     def clean(self, raw: bytes | msgspec.Raw, *, path: str = "") -> msgspec.Raw:
@@ -92,6 +97,8 @@ class Fields:
             raise InvalidRequest(f"`{shown}` is not supported; leave it out{_or_send(self._neutral[key])}", param=shown)
 
     def _suggestion(self, key: str) -> str:
+        if key in self._elsewhere:
+            return f" here; it is `{self._elsewhere[key]}`"
         candidates = [*self._known, *self._spellings, *self._neutral]
         nearest = difflib.get_close_matches(key[:_LONGEST_SHOWN], sorted(candidates), n=1)
         return f"; did you mean `{nearest[0]}`?" if nearest else "; leave it out"
@@ -181,10 +188,14 @@ def _named(complaint: str, data: bytes) -> InvalidRequest:
     """Turns the decoder's complaint into ours: the field first, the value where it is a small scalar."""
     match = _COMPLAINT.match(complaint)
     what, path = (match["what"], match["path"]) if match else (complaint, None)
-    what = _QUOTED.sub("", what)
+    what = _BOUND.sub(_bound_in_words, _QUOTED.sub("", what))
     if not path:
         return InvalidRequest(f"the body has the wrong shape: {_lower_first(what)}", param=_missing_field(what))
     return InvalidRequest(f"`{path}`{_shown_value(path, data)}: {_lower_first(what)}", param=path)
+
+
+def _bound_in_words(match: re.Match[str]) -> str:
+    return f"Expected {_BOUND_WORDS[match['sign']]} {match['bound'].removesuffix('.0')}"
 
 
 def _missing_field(what: str) -> str | None:

@@ -77,6 +77,7 @@ INFER_BODY: Body[InferRequest] = Body(
     Fields(
         InferRequest,
         spellings={_camel(name): name for name in InferRequest.__struct_fields__ if "_" in name},
+        elsewhere={"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens", "prompt": "input", "messages": "input"},
         nested={"input": TURN_FIELDS},
     ),
 )

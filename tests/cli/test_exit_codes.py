@@ -11,6 +11,7 @@ import pytest
 from outcome import Command
 from scripted_control import ScriptedControl
 
+from halcyon import __version__
 from halcyon.config.paths import socket_path
 from halcyon.errors import ExitCode, NotFound, request_errors_by_code
 from halcyon.wire.control import Status
@@ -77,10 +78,10 @@ def test_every_wire_code_keeps_its_exit_code(command: Command, daemon: ScriptedC
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_no_daemon_is_exit_3(command: Command, state: Path, arguments: tuple[str, ...]) -> None:
-    """Without a socket every command that needs a daemon exits with 3 and says how to start one."""
+    """Without a socket every command that needs a daemon exits with 3 and, unless it is to stop one, says how to start one."""
     outcome = command(*arguments)
     assert (outcome.code, outcome.out) == (3, "")
-    assert "halcyon up" in outcome.err
+    assert ("halcyon up" in outcome.err) == (arguments != ("down",)), "who wants none needs no advice to start one"
     assert command(*arguments, "--json").error["code"] == "daemon_not_running"
 
 
@@ -119,6 +120,41 @@ def test_misuse_is_exit_2(command: Command, state: Path, arguments: tuple[str, .
     assert (outcome.code, outcome.out) == (2, "")
     assert "--help" in outcome.err
     assert command(*arguments, "--json").error["code"] == "usage"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("infer m x --temperature 99", "--temperature: expected a number from 0 to 2, found '99'."),
+        ("infer m x --top-p 3", "--top-p: expected a number from 0 to 1, found '3'."),
+        ("infer m x --max-tokens x", "--max-tokens: expected a whole number from 1 up, found 'x'."),
+        ("infer m x --lane fast", "--lane: expected interactive or bulk, found 'fast'."),
+        ("up --flet x", "No such option --flet. Did you mean --fleet? See `halcyon up --help`."),
+        ("start", "Did you mean `halcyon up`?"),
+        ("serve", "Did you mean `halcyon up`?"),
+        ("stop", "Did you mean `halcyon down`?"),
+        ("ps", "Did you mean `halcyon status`?"),
+    ],
+)
+def test_misuse_is_told_in_words_of_ours(command: Command, state: Path, arguments: str, says: str) -> None:
+    """A misused option says its name, what it takes and what it got; another tool's verb is answered with ours; no daemon is asked."""
+    outcome = command(*arguments.split())
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert "Input should" not in outcome.err
+
+
+@pytest.mark.parametrize("arguments", [("-h",), ("up", "-h"), ("replica", "list", "-h")])
+def test_a_short_help(command: Command, state: Path, arguments: tuple[str, ...]) -> None:
+    """-h is --help everywhere."""
+    outcome = command(*arguments)
+    assert outcome.code == 0
+    assert outcome.out.startswith("Usage: halcyon")
+
+
+def test_version_as_an_option(command: Command, state: Path) -> None:
+    """`halcyon --version` prints one line and needs no daemon."""
+    assert command("--version").out == f"halcyon {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("replica",), ("model",)])

@@ -106,7 +106,14 @@ def test_register_sends_every_option(command: Command, daemon: ScriptedControl) 
     flags = "--model m --url http://x/v1 --version v2 --remote-model q --api-key-env KEY --max-batch 4 --max-context 512"
     assert command("replica", "register", *flags.split()).code == 0
     expected = {"model": "m", "url": "http://x/v1", "version": "v2", "remote_model": "q"}
-    assert daemon.last_body == expected | {"api_key_env": "KEY", "max_batch": 4, "max_context": 512}
+    assert daemon.last_body == expected | {"api_key_env": "KEY", "max_batch": 4, "max_context": 512, "new": False}
+
+
+def test_register_says_that_it_lasts(command: Command, daemon: ScriptedControl) -> None:
+    """A new model has to be meant (--new), and the answer says that it stays for later daemons and how to end that."""
+    outcome = command("replica", "register", "--model", "m", "--url", "http://x/v1", "--new")
+    assert daemon.last_body["new"] is True
+    assert "halcyon replica remove m-v1-0" in outcome.err
 
 
 def test_version_needs_no_daemon(command: Command, state: Path) -> None:

@@ -323,7 +323,7 @@ def test_down_waits_until_the_daemon_has_ended(command: Command, stand_in: Stand
 
 def test_a_death_that_nobody_noticed_is_one() -> None:
     """A process is over when it died, not when its parent looks: in a container nobody may reap it, and down must not wait for that."""
-    script = "import subprocess, sys; print(subprocess.Popen(['true']).pid, flush=True); sys.stdin.read()"
+    script = "import os, sys; print(os.spawnlp(os.P_NOWAIT, 'true', 'true'), flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())

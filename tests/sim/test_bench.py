@@ -78,6 +78,13 @@ def test_progress_counts_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert {line["suite"] for line in lines} == {"fairness"}
 
 
+def test_a_device_without_overhead_has_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device that costs nothing but tokens is bounded as well, and kept busy within 2 % of what is offered."""
+    (scenario,) = json.loads(printed(capsys, "batching", "--quick", "--json", "--rate", "50", "--overhead-ms", "0"))["scenarios"]
+    assert scenario["fluid_goodput_per_s"] == pytest.approx(scenario["requests"] / 12, rel=0.01)
+    assert scenario["strategies"]["halcyon"]["goodput_per_s"] >= 0.98 * scenario["fluid_goodput_per_s"]
+
+
 def test_a_world_without_arrivals_has_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """A rate so low that nobody arrives gives zeros, not a fault."""
     (scenario,) = json.loads(printed(capsys, "batching", "--quick", "--json", "--rate", "0.0001"))["scenarios"]

@@ -112,6 +112,24 @@ def test_strings_of_a_body_are_never_repeated(body: Body[object], name: str) -> 
         assert "4711" not in caught.value.message + str(caught.value.param)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("max_tokens", 3, "it is `max_output_tokens`"),
+        ("prompt", "x", "it is `input`"),
+        ("messages", [], "it is `input`"),
+        ("temperature", 99, "`temperature` is 99: expected at most 2"),
+        ("top_p", 0, "`top_p` is 0: expected above 0"),
+        ("seed", 2**63, f"expected at most {2**62}"),
+    ],
+)
+def test_infer_names_its_own_fields_and_bounds(field: str, value: object, says: str) -> None:
+    """What other endpoints call otherwise is told by its name here, and a number out of range by its bound, in words."""
+    with pytest.raises(InvalidRequest) as caught:
+        INFER_BODY.decode(json.dumps({"model": "m", "input": "x"} | {field: value}).encode())
+    assert says in caught.value.message
+
+
 def test_answers_of_infer_read_back() -> None:
     """What the daemon writes on /v1/infer decodes into the same structs on the other side of the socket."""
     account = {

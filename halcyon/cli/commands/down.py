@@ -7,11 +7,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from halcyon.cli.client import connect
+from halcyon.cli.client import ControlClient, connect
 from halcyon.cli.launch import wait_for_end
 from halcyon.cli.options import AsJson, StateDir
 from halcyon.cli.screen import Screen
-from halcyon.errors import TimedOut
+from halcyon.errors import DaemonNotRunning, TimedOut
+from halcyon.wire.control import Status
 
 
 class DownReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ def down(
     """Stop the daemon: running requests finish, new ones are refused."""
     screen = Screen(as_json=as_json)
     with connect(state_directory) as client:
-        status = client.down(now=now)
+        status = _ask(client, now=now)
     if status.running and not now:
         screen.say(f"Waiting for {status.running} running requests (`halcyon down --now` ends them).")
     if wait_for_end(status.pid, timeout_s) is None:
@@ -43,3 +44,10 @@ def down(
     if as_json:
         screen.document(DownReport(pid=status.pid, ended=True, running=status.running, queued=status.queued))
     screen.say(f"The daemon (pid {status.pid}) has ended.")
+
+
+def _ask(client: ControlClient, *, now: bool) -> Status:
+    try:
+        return client.down(now=now)
+    except DaemonNotRunning:
+        raise DaemonNotRunning(f"No daemon runs here: nobody answers on {client.socket}. There is nothing to stop.") from None

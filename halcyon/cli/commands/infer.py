@@ -39,42 +39,104 @@ def infer(
     model: ModelName,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say to it; - reads stdin.")],
     version: Annotated[
-        str, typer.Option("--version", metavar="VERSION", help="Ask this version.", show_default="the rollout's choice")
+        str,
+        typer.Option("--version", metavar="VERSION", help="Ask this version, not the default one.", show_default="the rollout's choice"),
     ] = "",
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message before it.", show_default=False)] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Send the text as it is, without the model's chat template.")] = False,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, metavar="N", help="Tokens of the answer, at most.", rich_help_panel=_Sampling)
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            min=1,
+            metavar="N",
+            help="Tokens of the answer, at most; a longer one is cut there. Without it: as many as the context has room for.",
+            rich_help_panel=_Sampling,
+        ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", min=0.0, metavar="T", help="0 is greedy.", rich_help_panel=_Sampling)
+        float | None,
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            max=2.0,
+            metavar="T",
+            help="From 0 (always the likeliest token) to 2 (wild). Without it: the model's own in the fleet file, else 1.",
+            rich_help_panel=_Sampling,
+        ),
     ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Nucleus mass in (0, 1].", rich_help_panel=_Sampling)] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=0, metavar="K", help="0 keeps all.", rich_help_panel=_Sampling)] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            "--top-p",
+            min=0.0,
+            max=1.0,
+            metavar="P",
+            help="Draw from the likeliest tokens that make up this share, above 0 up to 1 (all). "
+            "Without it: the model's own in the fleet file, else 1.",
+            rich_help_panel=_Sampling,
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            "--top-k", min=0, metavar="K", help="Draw from the K likeliest tokens. 0, and without it: from all.", rich_help_panel=_Sampling
+        ),
+    ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="The same seed gives the same answer.", rich_help_panel=_Sampling)
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="The same seed gives the same answer. Without it: another answer each time, unless the temperature is 0.",
+            rich_help_panel=_Sampling,
+        ),
     ] = None,
     stop: Annotated[
         list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="A string that ends the answer; may be repeated.", rich_help_panel=_Sampling),
+        typer.Option(
+            "--stop", metavar="TEXT", help="A string that ends the answer and is no part of it; may be repeated.", rich_help_panel=_Sampling
+        ),
     ] = None,
     deadline_ms: Annotated[
-        int | None, typer.Option("--deadline-ms", min=1, metavar="MS", help="For the whole answer.", rich_help_panel=_Scheduling)
+        int | None,
+        typer.Option(
+            "--deadline-ms",
+            min=1,
+            metavar="MS",
+            help="Milliseconds for the whole answer; one that is not whole by then is refused or cut off (exit status 5). "
+            "Without it: the model's own in the fleet file, else none.",
+            rich_help_panel=_Scheduling,
+        ),
     ] = None,
     ttft_ms: Annotated[
-        int | None, typer.Option("--ttft-ms", min=1, metavar="MS", help="Objective for the first token.", rich_help_panel=_Scheduling)
+        int | None,
+        typer.Option(
+            "--ttft-ms",
+            min=1,
+            metavar="MS",
+            help="Milliseconds to the first token: an aim that decides who goes first; missing it ends nothing.",
+            rich_help_panel=_Scheduling,
+        ),
     ] = None,
     tpot_ms: Annotated[
-        int | None, typer.Option("--tpot-ms", min=1, metavar="MS", help="Objective for each further token.", rich_help_panel=_Scheduling)
+        int | None,
+        typer.Option(
+            "--tpot-ms",
+            min=1,
+            metavar="MS",
+            help="Milliseconds for each further token: an aim, as --ttft-ms.",
+            rich_help_panel=_Scheduling,
+        ),
     ] = None,
     lane: Annotated[
         Lane | None,
         typer.Option(
             "--lane",
             metavar="interactive|bulk",
-            help="The queue it waits in.",
+            help="The queue it waits in; bulk goes behind what is interactive.",
             rich_help_panel=_Scheduling,
-            show_default="the daemon's choice",
+            show_default="interactive",
         ),
     ] = None,
     session: Annotated[
@@ -84,7 +146,11 @@ def infer(
     replica: Annotated[
         str | None,
         typer.Option(
-            "--replica", metavar="ID", autocompletion=complete_replica, help="This replica and no other.", rich_help_panel=_Scheduling
+            "--replica",
+            metavar="ID",
+            autocompletion=complete_replica,
+            help="This replica and no other: it is waited for even while another is free.",
+            rich_help_panel=_Scheduling,
         ),
     ] = None,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Wait for the whole answer instead of printing it as it comes.")] = False,

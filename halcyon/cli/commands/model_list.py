@@ -9,7 +9,7 @@ from halcyon.cli.screen import Screen
 
 
 def model_list(state_directory: StateDir = "", as_json: AsJson = False) -> None:
-    """Show every version of every model, and how many of its replicas are ready."""
+    """Show every version of every model and its ready replicas."""
     screen = Screen(as_json=as_json)
     with connect(state_directory) as client:
         found = client.models()

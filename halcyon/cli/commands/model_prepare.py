@@ -48,7 +48,9 @@ def model_prepare(
     fleet: Fleet = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch and convert a model's weights now, so that starting it later only maps them."""
+    """Fetch and convert a model's weights ahead of time.
+
+    Starting it later only maps them; no daemon is needed."""
     screen = Screen(as_json=as_json)
     wanted = source if _is_source(source) else _source_of(source, fleet)
     command = [sys.executable, "-m", "halcyon.worker.prepare", wanted, "--json"]
