@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from halcyon.cli.client import connect
 from halcyon.cli.fleet_table import model_table, replica_table
 from halcyon.cli.options import AsJson, StateDir
 from halcyon.cli.screen import Screen
+from halcyon.config.load import DEMO_FLEET
 from halcyon.wire.control import Status
 
 
@@ -32,12 +35,17 @@ def header_lines(status: Status) -> list[str]:
     lines = [
         f"state     {status.state}, up {duration(status.uptime_s)}, pid {status.pid}, halcyon {status.version}",
         f"listen    http://{status.listen}",
-        f"fleet     {status.fleet}",
+        f"fleet     {fleet_name(status)}",
         f"requests  {status.running} running, {status.queued} queued, {status.requests_total} in all; {status.connections} connections",
     ]
     if status.store.degraded:
         lines.append(f"history   degraded, {status.store.rows_dropped} rows lost: {status.store.degraded}")
     return lines
+
+
+def fleet_name(status: Status) -> str:
+    """The fleet file, or what people call the one that comes with the package."""
+    return "the demo fleet" if Path(status.fleet) == DEMO_FLEET.resolve() else status.fleet
 
 
 def duration(seconds: float) -> str:
