@@ -126,6 +126,7 @@ def _run(screen: Screen, arguments: list[str]) -> str:
             status = process.wait()
         finally:
             process.kill()
+            process.wait()
         if status == ExitCode.USAGE:
             raise ConfigError(complaints)
         if status != ExitCode.OK:
