@@ -87,6 +87,9 @@ class BarsView:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        for task in self._progress.tasks:
+            if task.fields["state"] == "waiting":
+                self._progress.update(task.id, remarks="")  # the end says why, once
         self._progress.stop()
 
     def show(self, status: Status) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from outcome import Command
 from scripted_control import ScriptedControl, a_status, replica
@@ -78,6 +79,12 @@ def test_a_fleet_is_a_table_on_80_cells(command: Command, daemon: ScriptedContro
     assert [f"{name}-v1-0", "ready", "0", "░░░░", "0/2048", "cpu", "bfloat16"] in lines
     assert [name, "v1", "torch", "1/1", "2048", source] in lines
     assert len(command("replica", "list").out.splitlines()[0].split()) == 9
+
+
+def test_a_fleet_without_replicas_says_so(command: Command, daemon: ScriptedControl) -> None:
+    """Once every replica is removed status says that nothing is served, instead of an empty table."""
+    daemon.statuses = [msgspec.structs.replace(a_status(state="degraded"), replicas=())]
+    assert "No replicas" in command("status").out
 
 
 def test_registered_replicas_are_named_as_such(command: Command, daemon: ScriptedControl) -> None:

@@ -25,7 +25,10 @@ def status(state_directory: StateDir = "", as_json: AsJson = False) -> None:
     for line in header_lines(found):
         screen.say(line)
     screen.say()
-    replica_table(screen, found.replicas)
+    if found.replicas:
+        replica_table(screen, found.replicas)
+    else:
+        screen.say("No replicas: nothing is served. See `halcyon replica register`, or `halcyon down` and `halcyon up`.")
     screen.say()
     model_table(screen, found.models)
 
