@@ -6,9 +6,11 @@ On a terminal what goes without saying is left out, so that a fleet fits 80 cell
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from halcyon.cli.screen import Cell, Screen
-from halcyon.wire.control import ModelStatus, ReplicaStatus
+from halcyon.config.load import DEMO_FLEET
+from halcyon.wire.control import ModelStatus, ReplicaStatus, Status
 
 REPLICA_COLUMNS = ("replica", "model", "state", "why", "out", "kv cache", "restarts", "next try", "device")
 MODEL_COLUMNS = ("model", "version", "default", "runtime", "ready", "queued", "context", "source")
@@ -92,3 +94,8 @@ def _model_row(model: ModelStatus, *, several: bool, waited_for: bool) -> list[C
 def one_line(text: str) -> str:
     """The text with line breaks and runs of spaces made single spaces, so that a row stays a row."""
     return " ".join(text.split())
+
+
+def fleet_name(status: Status) -> str:
+    """The fleet file, or what people call the one that comes with the package."""
+    return "the demo fleet" if Path(status.fleet) == DEMO_FLEET.resolve() else status.fleet

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from halcyon.cli.client import connect
-from halcyon.cli.fleet_table import model_table, replica_table
+from halcyon.cli.fleet_table import fleet_name, model_table, replica_table
 from halcyon.cli.options import AsJson, StateDir
 from halcyon.cli.screen import Screen
-from halcyon.config.load import DEMO_FLEET
 from halcyon.wire.control import Status
 
 
@@ -44,11 +41,6 @@ def header_lines(status: Status) -> list[str]:
     if status.store.degraded:
         lines.append(f"history   degraded, {status.store.rows_dropped} rows lost: {status.store.degraded}")
     return lines
-
-
-def fleet_name(status: Status) -> str:
-    """The fleet file, or what people call the one that comes with the package."""
-    return "the demo fleet" if Path(status.fleet) == DEMO_FLEET.resolve() else status.fleet
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from halcyon import __version__
 from halcyon.cli.client import ControlClient
-from halcyon.cli.fleet_table import replica_table
+from halcyon.cli.fleet_table import fleet_name, replica_table
 from halcyon.cli.launch import become_daemon
 from halcyon.cli.options import AsJson, Fleet, StateDir
 from halcyon.cli.progress import fleet_view
@@ -87,7 +87,7 @@ def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings) 
         raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) is going down here. Wait for it to end, or hurry it with `{down}`.")
     if Path(running.fleet).resolve() != fleet_path:
         raise DaemonAlreadyRunning(
-            f"A daemon (pid {running.pid}) already runs here with another fleet, {running.fleet}. {_make_way(running)}"
+            f"A daemon (pid {running.pid}) already runs here with another fleet, {fleet_name(running)}. {_make_way(running)}"
         )
     served = {(model.name, model.version) for model in running.models}
     missing = ", ".join(f"{model.name}@{model.version}" for model in settings.models if (model.name, model.version) not in served)
