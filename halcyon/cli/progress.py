@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
 
-from halcyon.cli.fleet_table import STATE_STYLES, one_line, why
+from halcyon.cli.fleet_table import STATE_STYLES, remarks
 from halcyon.cli.screen import Screen
 from halcyon.wire.control import ReplicaStatus, Status
 
@@ -54,8 +56,16 @@ class LinesView:
         for replica in status.replicas:
             if self._seen.get(replica.replica_id) != replica.state:
                 self._seen[replica.replica_id] = replica.state
-                reason = one_line(why(replica))
+                reason = "" if replica.state == "failed" else remarks(replica)  # the end says why, once
                 self._screen.say(f"{replica.replica_id}: {replica.state}{f' ({reason})' if reason else ''}")
+
+
+class _Remarks(ProgressColumn):
+    """What a replica does, cut to what is left of the line: names, states and bars are never shortened for it."""
+
+    def render(self, task: Task) -> Text:
+        """The remarks on one line."""
+        return Text(task.fields["remarks"], style="dim", no_wrap=True, overflow="ellipsis")
 
 
 class BarsView:
@@ -65,9 +75,9 @@ class BarsView:
         self._progress = Progress(
             TextColumn("{task.fields[replica]}", markup=False),
             TextColumn("[{task.fields[style]}]{task.fields[state]:<10}"),
-            BarColumn(bar_width=24, complete_style="blue", finished_style="green", pulse_style="blue"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[why]}", markup=False, style="dim"),
+            BarColumn(bar_width=16, complete_style="blue", finished_style="green", pulse_style="blue", table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            _Remarks(),
             console=console,
         )
         self._tasks: dict[str, TaskID] = {}
@@ -77,6 +87,9 @@ class BarsView:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        for task in self._progress.tasks:
+            if task.fields["state"] == "waiting":
+                self._progress.update(task.id, remarks="")  # the end says why, once
         self._progress.stop()
 
     def show(self, status: Status) -> None:
@@ -89,7 +102,7 @@ class BarsView:
             "replica": replica.replica_id,
             "state": replica.state,
             "style": STATE_STYLES.get(replica.state, "blue"),
-            "why": one_line(why(replica)),
+            "remarks": "" if replica.state == "failed" else remarks(replica),  # the end says why, once
         }
         task = self._tasks.get(replica.replica_id)
         if task is None:

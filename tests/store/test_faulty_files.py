@@ -51,7 +51,9 @@ def test_a_full_disk_degrades_and_recovers(open_store: Opener, request_row: Rows
             file.db.execute(f"PRAGMA max_page_count = {pages['bound']}")
         return file
 
-    open_store().commit_now().result(WAIT_S)
+    first = open_store()
+    first.commit_now().result(WAIT_S)
+    first.close(timeout_s=WAIT_S)  # it may still be at its retention, and hold the lock that nobody here waits for
     pages["bound"] = 1
     store = open_store(open_file=open_bounded, queue_rows=500)
     for index in range(2000):

@@ -6,10 +6,12 @@ figures; this file starts it, shows how far it is and draws what it found. The p
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -116,16 +118,10 @@ def bench(
 
 def _run(screen: Screen, arguments: list[str]) -> str:
     """What the process printed. It is gone when this returns or raises, Ctrl-C included."""
-    command = [sys.executable, "-P", "-m", "halcyon.sim.bench", *arguments, "--progress"]
-    with (
-        tempfile.TemporaryFile() as found,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=found, stderr=subprocess.PIPE) as process,
-    ):
-        try:
+    with tempfile.TemporaryFile() as found:
+        with _process([sys.executable, "-P", "-m", "halcyon.sim.bench", *arguments, "--progress"], found) as process:
             complaints = _watch(screen, process.stderr) if process.stderr is not None else []
             status = process.wait()
-        finally:
-            process.kill()
         if status == ExitCode.USAGE:
             raise ConfigError(complaints)
         if status != ExitCode.OK:
@@ -133,6 +129,22 @@ def _run(screen: Screen, arguments: list[str]) -> str:
             raise WorkerFailure(f"The benchmark ended early with status {status}: {last}")
         found.seek(0)
         return found.read().decode()
+
+
+@contextmanager
+def _process(command: list[str], found: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, killed at the end. An interrupt between its start and the `try` would leave it behind, so it is held back until then."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    process = None
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=found, stderr=subprocess.PIPE)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process
+    finally:
+        if process is not None:
+            process.kill()
+            process.communicate()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _watch(screen: Screen, lines: IO[bytes]) -> list[str]:

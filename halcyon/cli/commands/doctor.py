@@ -38,4 +38,11 @@ def doctor(state_directory: StateDir = "", as_json: AsJson = False) -> None:
 
 
 def _row(check: Check) -> list[Cell]:
-    return [Cell(check.name), Cell(check.verdict, _STYLES[check.verdict]), Cell(check.found), Cell(check.remedy)]
+    """On a terminal the remedy stands below what was found: beside it, both would fold into ribbons."""
+    found = f"{check.found}\n→ {check.remedy}" if check.remedy else None
+    return [
+        Cell(check.name),
+        Cell(check.verdict, _STYLES[check.verdict]),
+        Cell(check.found, terminal=found),
+        Cell(check.remedy, terminal=""),
+    ]

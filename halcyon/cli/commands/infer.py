@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from enum import StrEnum
 from typing import Annotated
 
@@ -21,6 +21,7 @@ from halcyon.cli.client import ControlClient, connect
 from halcyon.cli.completion import complete_replica
 from halcyon.cli.options import AsJson, ModelName, StateDir
 from halcyon.cli.screen import Screen, harmless
+from halcyon.cli.waiting import Notice, notice
 from halcyon.errors import ConfigError
 from halcyon.wire.inference import Account
 
@@ -180,8 +181,9 @@ def infer(
         stream=not (no_stream or as_json),
     )
     screen = Screen(as_json=as_json)
-    with connect(state_directory) as client:
-        answer = _whole(client, body) if no_stream or as_json else _streamed(client, body)
+    waiting = notice(state_directory, model=model, version=version, replica_id=replica or "")
+    with connect(state_directory) as client, nullcontext() if as_json else waiting as said:
+        answer = _whole(client, body) if no_stream or as_json else _streamed(client, body, said)
     if as_json:
         screen.document(answer)
     elif no_stream:
@@ -221,12 +223,14 @@ def _whole(client: ControlClient, body: dict[str, object]) -> Answer:
     return read_answer(client.infer(body))
 
 
-def _streamed(client: ControlClient, body: dict[str, object]) -> Answer:
-    """Prints the answer as it comes, and ends it with a line break."""
+def _streamed(client: ControlClient, body: dict[str, object], said: Notice | None) -> Answer:
+    """Prints the answer as it comes, and ends it with a line break. said: what is shown until then."""
     reader = AnswerReader()
     try:
         with closing(_texts(client, body, reader)) as texts:
             for piece in texts:
+                if said is not None:
+                    said.end()
                 sys.stdout.write(harmless(piece) if sys.stdout.isatty() else piece)
                 sys.stdout.flush()
     finally:

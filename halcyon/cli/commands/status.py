@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halcyon.cli.client import connect
-from halcyon.cli.fleet_table import model_table, replica_table
+from halcyon.cli.fleet_table import fleet_name, model_table, replica_table
 from halcyon.cli.options import AsJson, StateDir
 from halcyon.cli.screen import Screen
 from halcyon.wire.control import Status
@@ -22,7 +22,10 @@ def status(state_directory: StateDir = "", as_json: AsJson = False) -> None:
     for line in header_lines(found):
         screen.say(line)
     screen.say()
-    replica_table(screen, found.replicas)
+    if found.replicas:
+        replica_table(screen, found.replicas)
+    else:
+        screen.say("No replicas: nothing is served. See `halcyon replica register`, or `halcyon down` and `halcyon up`.")
     screen.say()
     model_table(screen, found.models)
 
@@ -32,7 +35,7 @@ def header_lines(status: Status) -> list[str]:
     lines = [
         f"state     {status.state}, up {duration(status.uptime_s)}, pid {status.pid}, halcyon {status.version}",
         f"listen    http://{status.listen}",
-        f"fleet     {status.fleet}",
+        f"fleet     {fleet_name(status)}",
         f"requests  {status.running} running, {status.queued} queued, {status.requests_total} in all; {status.connections} connections",
     ]
     if status.store.degraded:

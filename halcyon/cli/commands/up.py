@@ -10,14 +10,15 @@ import typer
 
 from halcyon import __version__
 from halcyon.cli.client import ControlClient
-from halcyon.cli.fleet_table import one_line, replica_table, why
+from halcyon.cli.fleet_table import fleet_name, replica_table
 from halcyon.cli.launch import become_daemon
 from halcyon.cli.options import AsJson, Fleet, StateDir
 from halcyon.cli.progress import fleet_view
 from halcyon.cli.screen import Screen
+from halcyon.cli.settled import report
 from halcyon.cli.start import Start, at_state_dir
 from halcyon.config.load import DEMO_FLEET, fleet_digest, load_fleet
-from halcyon.config.paths import log_path, socket_path, state_dir
+from halcyon.config.paths import socket_path, state_dir
 from halcyon.config.settings import FleetSettings
 from halcyon.errors import DaemonAlreadyRunning, ExitCode
 from halcyon.wire.control import Status
@@ -43,7 +44,7 @@ def up(
     """Start the daemon and wait until its fleet has settled.
 
     It returns when every replica is ready or given up; exit status 1 means that some replica cannot be had, and that the daemon serves
-    the rest. Running it again with the same fleet changes nothing and shows the fleet.
+    the rest, if there is one. Running it again with the same fleet changes nothing and shows the fleet.
     """
     settings = load_fleet(fleet)
     fleet_path = (fleet or DEMO_FLEET).resolve()
@@ -52,15 +53,24 @@ def up(
     with ControlClient(socket_path(directory)) as client:
         running = client.status_or_none()
         if running is None and foreground:
+            screen.hint("The daemon runs in this terminal. Ctrl-C stops it; running requests finish first, a second Ctrl-C ends them.")
             become_daemon(fleet_path, directory)
         if running is not None:
             _refuse_foreground(running, foreground=foreground)
             _refuse_another(running, fleet_path, settings)
             screen.say(f"A daemon with this fleet already runs here (pid {running.pid}).")
         start = Start(client, fleet_path, directory, check=lambda status: _refuse_another(status, fleet_path, settings))
-        with fleet_view(screen) as view:
+        unsettled = running is None or running.state == "starting"
+        with fleet_view(screen if unsettled else Screen(as_json=True)) as view:
             settled = start.wait(running, view, timeout_s=timeout_s)
-    _report(screen, settled, started=settled.pid == start.started)
+    if as_json:
+        screen.document(UpReport(started=settled.pid == start.started, **msgspec.structs.asdict(settled)))
+    else:
+        if not unsettled and settled.state == "ready":
+            replica_table(screen, settled.replicas)
+        report(screen, settled)
+    if settled.state != "ready":
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 def _refuse_foreground(running: Status, *, foreground: bool) -> None:
@@ -77,7 +87,7 @@ def _refuse_another(running: Status, fleet_path: Path, settings: FleetSettings) 
         raise DaemonAlreadyRunning(f"A daemon (pid {running.pid}) is going down here. Wait for it to end, or hurry it with `{down}`.")
     if Path(running.fleet).resolve() != fleet_path:
         raise DaemonAlreadyRunning(
-            f"A daemon (pid {running.pid}) already runs here with another fleet, {running.fleet}. {_make_way(running)}"
+            f"A daemon (pid {running.pid}) already runs here with another fleet, {fleet_name(running)}. {_make_way(running)}"
         )
     served = {(model.name, model.version) for model in running.models}
     missing = ", ".join(f"{model.name}@{model.version}" for model in settings.models if (model.name, model.version) not in served)
@@ -94,39 +104,3 @@ def _has_changed(running: Status, settings: FleetSettings) -> bool:
 def _make_way(running: Status) -> str:
     stop = f"halcyon down{at_state_dir(Path(running.state_dir))}"
     return f"Stop it with `{stop}` and start again, or give the new one another --state-dir. (Its state directory: {running.state_dir})"
-
-
-def _report(screen: Screen, status: Status, *, started: bool) -> None:
-    if screen.as_json:
-        screen.document(UpReport(started=started, **msgspec.structs.asdict(status)))
-    else:
-        if not started:
-            replica_table(screen, status.replicas)
-        screen.say(_headline(status), style="bold green" if status.state == "ready" else "bold yellow")
-        _how_to_go_on(screen, status)
-    if status.state != "ready":
-        for replica in status.replicas:
-            if replica.state in {"failed", "waiting"}:
-                screen.remark(f"{replica.replica_id} {replica.state}: {one_line(why(replica)) or 'no reason given'}")
-        directory = Path(status.state_dir)
-        stop = f"halcyon down{at_state_dir(directory)}"
-        screen.remark(
-            f"The daemon serves the rest. Mend the cause, then `{stop}` and `halcyon up` again; the log is {log_path(directory)}."
-        )
-        raise typer.Exit(ExitCode.FAILURE)
-
-
-def _headline(status: Status) -> str:
-    ready = sum(replica.state == "ready" for replica in status.replicas)
-    return f"{status.state}: {ready} of {len(status.replicas)} replicas, http://{status.listen} (pid {status.pid})"
-
-
-def _how_to_go_on(screen: Screen, status: Status) -> None:
-    where = at_state_dir(Path(status.state_dir))
-    model = next((model.name for model in status.models if model.ready), "MODEL")
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
-    screen.hint()
-    screen.hint(f'  halcyon infer {model} "Hello"{where}')
-    screen.hint(f"  halcyon status{where}")
-    screen.hint(f"  curl http://{status.listen}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")
-    screen.hint(f"  halcyon down{where}")
