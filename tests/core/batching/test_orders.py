@@ -243,3 +243,13 @@ def test_plans_are_sound(prompts: list[tuple[int, int]], batch: int) -> None:
             assert 0 <= plan.prefill_budget <= 8192
             plans.append([name[1:] for name in itertools.chain(plan.prefill_order, plan.give_up)])
         assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(("tpot_ms", "beside"), [(None, True), (100, True), (190, False), (600, True)])
+def test_only_a_promise_that_can_be_kept_keeps_others_out(tpot_ms: int | None, beside: bool) -> None:
+    """On a device of 70 + 100·running ms a second sequence joins, unless the first was promised 190 ms a token, which it alone can have.
+    100 ms are lost for either, and serving one at a time would save nothing."""
+    order = DeadlineOrder(cost=IterationCost((70.0 * MS, 100.0 * MS, 0.05 * MS)))
+    running = sequence("running", generated=3, first_ms=-500, tpot_ms=tpot_ms)
+    plan = order.plan(view(decoding=[running], waiting=[sequence("next", prompt=20, tpot_ms=tpot_ms)]), now=0)
+    assert (plan.prefill_order == ("next",)) is beside

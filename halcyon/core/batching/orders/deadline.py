@@ -3,22 +3,24 @@
 Cost of an iteration, learned: a + b·running + c·prompt tokens. Every iteration, at `now`:
 
     1 budget   the next token of each running sequence is due at first_token + generated·tpot; the earliest of these, with a 5 % margin,
-    is how
-               long the iteration may take. A sequence that is late already is owed its next token one tpot from now: it must not stop all
-               prefill. A tpot the replica cannot keep even for one counts as one and a half such iterations.
+               is how long the iteration may take. A sequence that is late already is owed its next token one tpot from now: it must not
+               stop all prefill. A tpot the replica cannot keep even for one counts as one and a half such iterations.
     2 give up  who cannot have a first token in time even alone. Until the costs were learned, and after ten seconds without any
                prompt, they only come last: a cost that is wrong would otherwise never hear of it.
     3 plan     Moore–Hodgson over what is worth its device cost (`demand`): in order of first-token deadline, and whenever the prompts so
-    far
-               cannot all be in time, the largest of them is relegated. Then the relegated by size, then the too costly by cost.
-    4 admit    in that order while slots, the tpot of everybody (b of the newcomer included) and the KV peak allow it.
+               far cannot all be in time, the largest of them is relegated. Then the relegated by size, then the too costly by cost.
+    4 admit    in that order while slots, the KV peak and every promised tpot (b of the newcomer included) allow it. A tpot that was not
+               asked for, or that this replica cannot keep even for one sequence, keeps nobody out: it would make a slow device serve one
+               at a time for nothing.
 
-Prompts already begun keep their turn. Sequences without objectives owe 20 s and 200 ms (`objectives`); they are never given up.
+Prompts already begun keep their turn. Sequences without objectives are paced as if they were owed 20 s and 200 ms (`objectives`); they
+are never given up.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -112,7 +114,7 @@ class DeadlineOrder:
         bare = a + b * (decoding + 1)
         floor = FLOOR_ITERATIONS * (a + b)
         tpots = [max(floor, tpot_ns(s)) for s in view.decoding]
-        time_ns = VIRTUAL_TPOT_NS * 1.0
+        time_ns = max(VIRTUAL_TPOT_NS * 1.0, FLOOR_ITERATIONS * bare)
         for sequence, tpot in zip(view.decoding, tpots, strict=True):
             left = (sequence.first_token_ns or now) + sequence.generated * tpot - now
             time_ns = min(time_ns, left if left >= bare else max(tpot, FLOOR_ITERATIONS * bare))
@@ -251,7 +253,7 @@ class _Guard:
         view = iteration.view
         self._order = order
         self._iteration = iteration
-        self._tpot_ns = min([iteration.tpot_ns, *(float(tpot_ns(s)) for s in begun)])
+        self._tpot_ns = min((self._promised_ns(s) for s in (*view.decoding, *begun)), default=math.inf)
         self._count = len(begun)
         self._held = [(order.held_tokens(s), order.remaining_output(s)) for s in (*view.decoding, *begun)]
         self._capacity = view.kv_blocks_total * view.kv_block_tokens * KV_SHARE_PERCENT // 100
@@ -260,7 +262,7 @@ class _Guard:
         """Asks, and counts the sequence in if the answer is yes."""
         iteration = self._iteration
         bare = iteration.bare_ns(self._count + 1)
-        tightest = min(self._tpot_ns, max(float(tpot_ns(sequence)), FLOOR_ITERATIONS * (iteration.a + iteration.b)))
+        tightest = min(self._tpot_ns, self._promised_ns(sequence))
         alone = not iteration.decoding and not self._count
         if not alone and bare > GUARD_SHARE * tightest:
             return False
@@ -270,6 +272,11 @@ class _Guard:
         self._tpot_ns, self._held = tightest, held
         self._count += 1
         return True
+
+    def _promised_ns(self, sequence: SequenceView) -> float:
+        """The tpot it asked for, if this replica could keep it for one sequence; else without bound."""
+        alone_ns = self._iteration.a + self._iteration.b
+        return sequence.tpot_ns if sequence.tpot_ns is not None and alone_ns <= GUARD_SHARE * sequence.tpot_ns else math.inf
 
 
 def _by_deadline(sequence: SequenceView) -> tuple[int, int]:
