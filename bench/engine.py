@@ -1,6 +1,6 @@
 """Tokens per second of the full path (HTTP, concurrent streams) against a bare continuous-batching manager, in one run.
 
-    python bench/engine.py [--source S] [--dtype D] [--streams N] [--tokens N] [--rounds N] [--json]
+    python bench/engine.py [--source S] [--dtype D] [--streams N] [--tokens N] [--rounds N] [--order O] [--json]
 
 Both serve the same prompts on the same machine, in turns: a round is one pass of the bare manager and one through a daemon started for
 the purpose, each with all prompts at once. The first round warms both up and is not counted. The figure is the ratio of the medians.
@@ -42,6 +42,7 @@ dtype = "{dtype}"
 max_batch = {streams}
 max_context = {context}
 threads = {threads}
+order = "{order}"
 """
 
 
@@ -99,7 +100,13 @@ def full_path(options: argparse.Namespace) -> Iterator[str]:
     """A daemon with one replica; yields the URL of its HTTP API."""
     state = Path(tempfile.mkdtemp(prefix="hal-bench-", dir="/tmp"))
     fleet = state / "fleet.toml"
-    fields = {"source": options.source, "dtype": options.dtype, "streams": options.streams, "threads": options.threads}
+    fields = {
+        "source": options.source,
+        "dtype": options.dtype,
+        "streams": options.streams,
+        "threads": options.threads,
+        "order": options.order,
+    }
     fleet.write_text(FLEET.format(context=MAX_CONTEXT, **fields))
     environment = {**os.environ, "HALCYON_STATE_DIR": str(state)}
     halcyon = [sys.executable, "-m", "halcyon.cli"]
@@ -153,6 +160,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         "streams": options.streams,
         "tokens": options.tokens,
         "rounds": options.rounds,
+        "order": options.order,
         "bare_tokens_per_s": round(medians[0], 1),
         "full_tokens_per_s": round(medians[1], 1),
         "ratio": round(medians[1] / medians[0], 3),
@@ -168,6 +176,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--order", default="deadline", help="of the model's prompts: deadline (default) or fcfs")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -20,6 +20,9 @@ from halcyon.worker.health import HealthLimits
 
 _log = EventLog("launcher")
 
+_LARGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""torch asks for huge pages: logits of a large vocabulary are mapped anew each iteration, page by page otherwise."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSettings:
@@ -77,7 +80,7 @@ class Launcher:
                 silence_ns=round(daemon.worker_timeout_s * NS_PER_S),
                 progress_ns=round(daemon.progress_timeout_s * NS_PER_S),
             ),
-            environment={"OMP_NUM_THREADS": str(model.threads)} if model.runtime == "torch" else {},
+            environment={"OMP_NUM_THREADS": str(model.threads), **_LARGE_PAGES} if model.runtime == "torch" else {},
         )
 
     def _log_path(self, replica_id: str) -> Path:

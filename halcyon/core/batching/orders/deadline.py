@@ -2,9 +2,10 @@
 
 Cost of an iteration, learned: a + b·running + c·prompt tokens. Every iteration, at `now`:
 
-    1 budget   the next token of each running sequence is due at first_token + generated·tpot; the earliest of these, with a 5 % margin,
-               is how long the iteration may take. A sequence that is late already is owed its next token one tpot from now: it must not
-               stop all prefill. A tpot the replica cannot keep even for one counts as one and a half such iterations.
+    1 budget   the next token of each running sequence that was promised a tpot is due at first_token + generated·tpot; the earliest of
+               these, with a 5 % margin, is how long the iteration may take. A sequence that is late already is owed its next token one
+               tpot from now: it must not stop all prefill. A tpot the replica cannot keep even for one counts as one and a half such
+               iterations.
     2 give up  who cannot have a first token in time even alone. Until the costs were learned, and after ten seconds without any
                prompt, they only come last: a cost that is wrong would otherwise never hear of it.
     3 plan     Moore–Hodgson over what is worth its device cost (`demand`): in order of first-token deadline, and whenever the prompts so
@@ -13,8 +14,8 @@ Cost of an iteration, learned: a + b·running + c·prompt tokens. Every iteratio
                asked for, or that this replica cannot keep even for one sequence, keeps nobody out: it would make a slow device serve one
                at a time for nothing.
 
-Prompts already begun keep their turn. Sequences without objectives are paced as if they were owed 20 s and 200 ms (`objectives`); they
-are never given up.
+Prompts already begun keep their turn. Sequences without objectives are ordered as if they were owed a first token in 20 s
+(`objectives`), bound no iteration, and are never given up.
 """
 
 from __future__ import annotations
@@ -114,8 +115,10 @@ class DeadlineOrder:
         bare = a + b * (decoding + 1)
         floor = FLOOR_ITERATIONS * (a + b)
         tpots = [max(floor, tpot_ns(s)) for s in view.decoding]
-        time_ns = max(VIRTUAL_TPOT_NS * 1.0, FLOOR_ITERATIONS * bare)
+        time_ns = math.inf
         for sequence, tpot in zip(view.decoding, tpots, strict=True):
+            if sequence.tpot_ns is None:
+                continue  # nobody waits for its next token: pacing prompts for it would only make batches smaller
             left = (sequence.first_token_ns or now) + sequence.generated * tpot - now
             time_ns = min(time_ns, left if left >= bare else max(tpot, FLOOR_ITERATIONS * bare))
         return _Iteration(view, now, a, b, max(c, 1.0), decoding, min(tpots, default=VIRTUAL_TPOT_NS * 1.0), TOKEN_MARGIN * time_ns)
@@ -213,7 +216,7 @@ class DeadlineOrder:
         return tuple(order), budget
 
     def _chunk(self, iteration: _Iteration, sequence: SequenceView, left_ns: float, tokens_left: int) -> int:
-        return max(0, min(max(1, sequence.remaining_prefill), int(left_ns / iteration.c), tokens_left))
+        return max(0, int(min(max(1, sequence.remaining_prefill), left_ns / iteration.c, tokens_left)))
 
     # --- what is known of a sequence
 
