@@ -1,4 +1,4 @@
-"""What is owed to a sequence, also where nobody said so: a first token within 20 s and a token every 200 ms."""
+"""What is owed to a sequence. Where nobody said so, plans reckon with a first token in 20 s and a token every 200 ms, and bind nobody to it."""
 
 from __future__ import annotations
 
