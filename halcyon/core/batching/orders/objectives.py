@@ -1,4 +1,4 @@
-"""What is owed to a sequence. Where nobody said so, plans reckon with a first token in 20 s and a token every 200 ms, and bind nobody to it."""
+"""What is owed to a sequence. Where nobody said so, plans reckon with 20 s to the first token and 200 ms a token, and bind nobody to it."""
 
 from __future__ import annotations
 
